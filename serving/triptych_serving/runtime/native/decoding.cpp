@@ -1,15 +1,15 @@
 // Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
 // library: GroupQueryAttention of one new token per row over static caches, LogSoftmax and TopK over the last dimension,
-// ScatterElements in its input's memory, and on processors with AVX512-VNNI MatMulIntegerToFloat, QAttention of encoders, and of the
-// domain "ai.triptych" NormToBytes, PerTokenMatMul and PerTokenGemm, which bundles also define as functions.
+// ScatterElements in its input's memory, and on processors with AVX2 MatMulIntegerToFloat, QAttention of encoders, and of the domain
+// "ai.triptych" NormToBytes, PerTokenMatMul and PerTokenGemm, which bundles also define as functions.
 //
 // With the configuration entry triptych.kernels=generation, for decoder-only models, GroupQueryAttention is causal_attention.h's, and
 // there are MatMul and Gemm with weights that are part of the graph; with triptych.kernels=products the runtime computes attention.
 //
 // Caches are float32, or for translation int8 with a scale for each channel of each head; heads have a multiple of 16 channels. What
 // the runtime's operator can do beyond that (rotary embeddings and grouped heads in translation, a soft cap) is an error. Products and
-// causal attention run in the session's threads, all else in one, with AVX512-VNNI, AVX-512, AVX2, or none;
-// TRIPTYCH_NATIVE_KERNELS=avx512, avx2 or plain chooses a lower level than the processor's.
+// causal attention run in the session's threads, all else in one. The environment variable TRIPTYCH_NATIVE_KERNELS chooses a lower
+// level of instructions than the processor's best one: avx512_vnni, avx512, avx_vnni, avx2 or plain.
 
 #include <algorithm>
 #include <cfloat>
@@ -27,6 +27,7 @@
 #include <sys/mman.h>
 #endif
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -99,8 +100,8 @@ struct CustomOp {  // OrtCustomOp
 constexpr int ROUNDING = 16;      // at least the floats of a vector
 constexpr int LARGEST_HEAD = 256;
 constexpr int MOST_AT_ONCE = 4;  // queries that read keys and values together
-constexpr int64_t PANEL = 64, LINE = 64;  // columns of a product that are computed together; bytes of a cache line
-constexpr int64_t AHEAD = 4096;           // bytes: weights are fetched into the first cache so long before their use
+constexpr int64_t LINE = 64;      // bytes of a cache line
+constexpr int64_t AHEAD = 4096;   // bytes: weights are fetched into the first cache so long before their use
 
 constexpr float TOKEN_STEP = 1.0f / 127, SMALLEST_TOKEN = 1e-20f;  // as in the functions that export writes
 constexpr int32_t TOKEN_ZERO = 128;
@@ -145,7 +146,7 @@ struct Block {
   }
 };
 
-// Packed weights times inputs [rows, depth].
+// Packed weights times inputs [rows, depth]. What belongs to columns is there for whole panels.
 struct Product {
   const uint8_t* inputs;
   const int8_t* weights;
@@ -155,7 +156,8 @@ struct Product {
   const float* bias;     // null: none
   float* to;             // [rows, columns]
   int64_t depth, columns;
-  int32_t zero;  // what stands for 0 in the inputs
+  int64_t parts;  // that weights are the sums of
+  int32_t zero;   // what stands for 0 in the inputs
 };
 
 // The same of floats, packed by another function.
@@ -185,7 +187,8 @@ struct Level {
   int64_t width = 0;  // columns of a panel of floats; 0: the runtime computes their products
   void (*pack_floats)(const float*, int64_t, int64_t, bool, float*) = nullptr;
   void (*multiply_floats)(const FloatProduct&, int64_t, int64_t, int64_t) = nullptr;
-  void (*pack)(const int8_t*, int64_t, int64_t, int8_t*, int32_t*) = nullptr;  // null: the runtime computes products of bytes
+  int64_t panel = 0;         // columns of a panel of bytes; 0: the runtime computes their products
+  bool takes_bytes = false;  // weights may have 8 bits
   void (*multiply)(const Product&, int64_t, int64_t, int64_t) = nullptr;
   float (*round_to_bytes)(const float*, int64_t, uint8_t*) = nullptr;
   void (*norm_to_bytes)(const Norm&, const float*, const float*, float*, uint8_t*) = nullptr;
@@ -215,52 +218,83 @@ const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block
 #define END_TARGET PRAGMA(GCC pop_options)
 #define AVX512_FEATURES "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"
 #endif
-BEGIN_TARGET("avx2,fma")
-namespace avx2 {
 #undef LEVEL
 #define LEVEL AVX2
+#define VNNI false
+BEGIN_TARGET("avx2,fma")
+namespace avx2 {
 #include "attend.h"
 #include "attend_queries.h"
 #include "floats.h"
 #include "select.h"
-const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats};
+#include "multiply.h"
 }
 END_TARGET
-BEGIN_TARGET("avx2,fma," AVX512_FEATURES)
-namespace avx512 {
+#undef VNNI
+#define VNNI true
+#if __has_include(<avxvnniintrin.h>)  // compilers that know it
+BEGIN_TARGET("avx2,fma,avxvnni")
+namespace avx2::vnni {
+#include "multiply.h"
+}
+END_TARGET
+#endif
 #undef LEVEL
 #define LEVEL AVX512
+#undef VNNI
+#define VNNI false
+BEGIN_TARGET("avx2,fma," AVX512_FEATURES)
+namespace avx512 {
 #include "attend.h"
 #include "attend_queries.h"
 #include "floats.h"
 #include "select.h"
-const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats};
+#include "multiply.h"
 }
 END_TARGET
+#undef VNNI
+#define VNNI true
 BEGIN_TARGET("avx2,fma,avx512vnni," AVX512_FEATURES)
-namespace avx512 {
+namespace avx512::vnni {
 #include "multiply.h"
-const Level LEVEL_WITH_PRODUCTS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH,
-                                pack_floats, multiply_all_floats, pack, multiply_all, round_to_bytes, norm_to_bytes};
 }
 END_TARGET
 #endif
 
 namespace {
 
-// The best level that the processor has, or the one that is asked for.
+#if defined(__x86_64__)
+bool has_avx_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
+}
+#endif
+
+// The best level that the processor has, or that is not above the one that is asked for.
 const Level& choose() {
 #if defined(__x86_64__)
   __builtin_cpu_init();  // GCC does it by itself
-  const char* wanted = std::getenv("TRIPTYCH_NATIVE_KERNELS");
-  const auto wants = [wanted](const char* level) { return wanted && !std::strcmp(wanted, level); };
-  const bool lower = wants("plain"), half = wants("avx2");
-  const bool avx2 = !lower && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool avx512 = avx2 && !half && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (avx512 && !wants("avx512") && __builtin_cpu_supports("avx512vnni")) return avx512::LEVEL_WITH_PRODUCTS;
-  if (avx512) return avx512::LEVEL_OF_KERNELS;
-  if (avx2) return avx2::LEVEL_OF_KERNELS;
+  const struct {
+    const char* name;
+    bool usable;
+    const Level& level;
+  } levels[] = {
+      {"avx512_vnni", avx512 && __builtin_cpu_supports("avx512vnni"), avx512::vnni::LEVEL_OF_KERNELS},
+      {"avx512", avx512, avx512::LEVEL_OF_KERNELS},
+#if __has_include(<avxvnniintrin.h>)
+      {"avx_vnni", avx2 && has_avx_vnni(), avx2::vnni::LEVEL_OF_KERNELS},
+#endif
+      {"avx2", avx2, avx2::LEVEL_OF_KERNELS},
+      {"plain", true, plain::LEVEL_OF_KERNELS},
+  };
+  const char* wanted = std::getenv("TRIPTYCH_NATIVE_KERNELS");
+  const auto names = [wanted](const auto& each) { return wanted && !std::strcmp(wanted, each.name); };
+  bool reached = std::none_of(std::begin(levels), std::end(levels), names);
+  for (const auto& each : levels)
+    if ((reached = reached || names(each)) && each.usable) return each.level;
 #endif
   return plain::LEVEL_OF_KERNELS;
 }
@@ -717,7 +751,7 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
     set[0] = 0;
   }
   const bool attends = !std::strcmp(set, "generation"), generates = attends || !std::strcmp(set, "products"), multiplies = generates && choose().width;
-  const bool has_bytes = choose().multiply;
+  const bool has_bytes = choose().panel;
   const CustomOp* attention = generates ? attends ? &causal : nullptr : &floats;
   Status status = add("com.microsoft", {attention, generates ? nullptr : &bytes, has_bytes ? &product : nullptr,
                                         has_bytes ? &encoder_attention : nullptr});

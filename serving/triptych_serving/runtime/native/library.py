@@ -35,7 +35,7 @@ def native_kernels(head_dim: int = HEAD_MULTIPLE) -> Path | None:
 def prefers_int8_caches() -> bool:
     """Return True if attention to int8 caches is faster than to float32 ones.
 
-    Measured with AVX512-VNNI, and the library's AVX2 path. ONNX Runtime's own is slower with int8 on processors without VNNI.
+    Measured with AVX512-VNNI, and the library's paths for AVX-VNNI and AVX2. ONNX Runtime's own is slower with int8 on processors without VNNI.
     """
     extension = integer_extension()
     return extension in VNNI or (extension == "avx2" and native_kernels() is not None)
@@ -83,7 +83,7 @@ def _library(path: Path, keeps_lock: bool = False) -> ctypes.CDLL:
 
 
 def takes_sequences() -> bool:
-    """Return True if the library has QAttention for this processor: only then it has kernels for products of bytes."""
+    """Return True if the library has QAttention and products of bytes for this processor: from AVX2 on."""
     kernels = native_kernels()
     return kernels is not None and bool(_library(kernels).triptych_multiplies_bytes())
 

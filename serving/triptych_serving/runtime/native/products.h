@@ -2,7 +2,10 @@
 // where they are part of the graph.
 
 constexpr size_t HUGE_PAGE = 1 << 21;
+constexpr int64_t LARGEST_OF_7 = 64;  // two products of such weights with unsigned bytes have a sum of 16 bits
 constexpr int64_t PART = 1 << 17;  // bytes of weights that a thread takes at a time: they stay in the second cache for all rows
+
+int64_t pad(int64_t columns, int64_t panel) { return (columns + panel - 1) / panel * panel; }
 
 // Memory on huge pages, if it is large: with fewer translations of addresses, weights are read faster.
 struct Memory {
@@ -21,24 +24,46 @@ struct Memory {
   ~Memory() { std::free(data); }
 };
 
+// Return bytes `[depth, columns]`, or their halves `[2 depth, columns]` if the products of a level could overflow with them.
+std::vector<int8_t> parts_of(const Level& level, const int8_t* from, int64_t depth, int64_t columns) {
+  const int64_t size = depth * columns, whole = rounded(depth) * columns;
+  std::vector<int8_t> parts(whole);
+  std::copy(from, from + size, parts.begin());
+  const auto fits = [](int8_t weight) { return weight >= -LARGEST_OF_7 && weight <= LARGEST_OF_7; };
+  if (level.takes_bytes || std::all_of(from, from + size, fits)) return parts;
+  parts.resize(2 * whole);
+  for (int64_t i = 0; i < size; i++) parts[whole + i] = from[i] - (parts[i] = from[i] / 2);
+  return parts;
+}
+
 // Weights as the kernels read them. Equal ones of several sessions share memory.
 struct Packed {
-  int64_t depth, columns;  // the depth of bytes is rounded up
+  int64_t depth, columns, parts = 1;  // the depth of bytes is rounded up
   Memory memory;
   std::vector<int32_t> sums;  // of bytes
 
   Packed(const Level& level, const int8_t* from, int64_t from_depth, int64_t columns)
-      : depth(rounded(from_depth)), columns(columns), memory((columns + PANEL - 1) / PANEL * PANEL * depth), sums(columns) {
-    std::memset(memory.data, 0, memory.size);  // the last panel is not filled, nor is the rounded depth
-    level.pack(from, from_depth, columns, static_cast<int8_t*>(memory.data), sums.data());
+      : Packed(level.panel, parts_of(level, from, from_depth, columns), rounded(from_depth), columns) {}
+  // In each panel of columns, four bytes of each column are together.
+  Packed(int64_t panel, const std::vector<int8_t>& from, int64_t depth, int64_t columns)
+      : depth(depth), columns(columns), parts(static_cast<int64_t>(from.size()) > depth * columns ? 2 : 1),
+        memory(pad(columns, panel) * depth * parts), sums(pad(columns, panel)) {
+    std::memset(memory.data, 0, memory.size);  // the last panel is not filled
+    int8_t* to = static_cast<int8_t*>(memory.data);
+    for (int64_t first = 0; first < columns; first += panel)
+      for (int64_t k = 0; k < depth * parts; k += 4, to += 4 * panel) {
+        const int8_t* const rows = from.data() + k * columns + first;
+        for (int64_t i = 0; i < std::min(panel, columns - first); i++)
+          for (int64_t j = 0; j < 4; j++) sums[first + i] += to[4 * i + j] = rows[j * columns + i];
+      }
   }
   Packed(const Level& level, const float* from, int64_t depth, int64_t columns, bool transposed)
-      : depth(depth), columns(columns), memory((columns + level.width - 1) / level.width * level.width * depth * sizeof(float)) {
+      : depth(depth), columns(columns), memory(pad(columns, level.width) * depth * sizeof(float)) {
     level.pack_floats(from, depth, columns, transposed, static_cast<float*>(memory.data));
   }
 
   bool equals(const Packed& other) const {
-    return depth == other.depth && columns == other.columns && sums == other.sums && memory.size == other.memory.size &&
+    return depth == other.depth && columns == other.columns && parts == other.parts && sums == other.sums && memory.size == other.memory.size &&
            !std::memcmp(memory.data, other.memory.data, memory.size);
   }
 };
@@ -74,7 +99,7 @@ struct Operands {
   std::shared_ptr<const Packed> packed;
   int64_t depth, columns;
   std::vector<float> scales;  // of each column: that of the weights times the inputs' one
-  const float* bias;
+  std::vector<float> bias;    // empty: none
   int32_t zero;
 };
 
@@ -89,7 +114,7 @@ template <typename Read>
 Operands read_operands(const Kernel& kernel, const Places& places, Read read) {
   const auto weights = read(1, int8_t());
   const auto scales = read(places.scales, float()), bias = places.bias ? read(places.bias, float()) : Kernel::Tensor<float>();
-  Operands operands{kernel.packed, weights.shape[0], weights.shape[1], {}, bias.data, TOKEN_ZERO};
+  Operands operands{kernel.packed, weights.shape[0], weights.shape[1], {}, {}, TOKEN_ZERO};
   if (weights.rank != 2) throw Fault{"a product of bytes: the weights are no matrix"};
   if (scales.size() != 1 && scales.size() != operands.columns) throw Fault{"a product of bytes: not one scale for each column"};
   if (bias.data && bias.size() != operands.columns) throw Fault{"a product of bytes: not one summand for each column"};
@@ -106,6 +131,11 @@ Operands read_operands(const Kernel& kernel, const Places& places, Read read) {
   }
   if (!operands.packed) operands.packed = std::make_shared<const Packed>(kernel.level, weights.data, operands.depth, operands.columns);
   for (int64_t i = 0; i < operands.columns; i++) operands.scales.push_back(factor * scales.data[scales.size() == 1 ? 0 : i]);
+  operands.scales.resize(operands.packed->sums.size());
+  if (bias.data) {
+    operands.bias.assign(bias.data, bias.data + operands.columns);
+    operands.bias.resize(operands.scales.size());
+  }
   return operands;
 }
 
@@ -128,8 +158,9 @@ void with_operands(const Kernel& kernel, void* context, const Places& places, Fu
 void multiply_bytes(const Kernel& kernel, void* context, const Operands& by, const uint8_t* inputs, int64_t rows, const float* factors, float* to) {
   const Packed& packed = *by.packed;
   const Product product{inputs, static_cast<const int8_t*>(packed.memory.data), packed.sums.data(), by.scales.data(), factors,
-                        by.bias, to, packed.depth, by.columns, by.zero};
-  run_panels(kernel, context, by.columns, PANEL, packed.depth * PANEL,
+                        by.bias.empty() ? nullptr : by.bias.data(), to, packed.depth, by.columns, packed.parts, by.zero};
+  const int64_t panel = kernel.level.panel;
+  run_panels(kernel, context, by.columns, panel, packed.depth * packed.parts * panel,
              [&](int64_t first, int64_t stop) { kernel.level.multiply(product, rows, first, stop); });
 }
 

@@ -27,6 +27,10 @@ Tensor = tuple[str, int, Sequence[int | str | None] | None]  # name, type and sh
 FLOAT, UINT8, INT8, INT32, INT64 = (getattr(TensorProto, name) for name in ("FLOAT", "UINT8", "INT8", "INT32", "INT64"))
 RESULT: list[Tensor] = [("result", FLOAT, None)]
 STEP = np.array(0.37, np.float32)
+BYTE_LEVELS = ["", "avx512", "avx_vnni", "avx2"]  # with products of bytes; a processor that lacks one has the next
+HAS_PRODUCTS = pytest.mark.skipif(
+    integer_extension() not in ("avx2", *VNNI), reason="the runtime computes products on this processor"
+)
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +295,7 @@ def write_product(folder: Path, weights: NDArray[np.int8], scales: NDArray[np.fl
     return save(folder, [node], inputs, RESULT, constants)
 
 
-@pytest.mark.parametrize("level", ["", "avx512"])
+@pytest.mark.parametrize("level", BYTE_LEVELS)
 @pytest.mark.parametrize("has", [set(), {"step", "zero", "bias"}, {"step"}, {"zero", "bias", "given", "tokens"}])
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 64, 64), (4, 30, 7), (16, 256, 150), (33, 512, 1_040)])
 def test_products_equal_those_of_integers(
@@ -329,11 +333,20 @@ def test_products_equal_those_of_integers(
         )
 
 
+@pytest.mark.parametrize("level", BYTE_LEVELS)
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 64, 64), (5, 30, 7), (13, 512, 1_040)])
 def test_per_token_products_have_the_bits_of_the_function_that_the_model_defines(
-    tmp_path: Path, library: Path, with_bias: bool, rows: int, depth: int, columns: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    library: Path,
+    level: str,
+    with_bias: bool,
+    rows: int,
+    depth: int,
+    columns: int,
 ) -> None:
+    monkeypatch.setenv(LEVEL, level)
     rng = np.random.default_rng(rows)
     function = per_token_product(with_bias)
     constants = {
@@ -354,10 +367,14 @@ def test_per_token_products_have_the_bits_of_the_function_that_the_model_defines
     assert (np.abs(found - exact) <= 1e-6 + depth * largest / 2 * constants["scales"]).all()  # half a step of each input
 
 
+@pytest.mark.parametrize("level", BYTE_LEVELS)
 @pytest.mark.parametrize("shape", [(1, 1, 64), (2, 5, 30), (3, 1, 512)])
 @pytest.mark.parametrize("offset", [0, 1_000])
-def test_norms_rounded_to_bytes_equal_float64(tmp_path: Path, library: Path, shape: tuple[int, ...], offset: float) -> None:
+def test_norms_rounded_to_bytes_equal_float64(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path, level: str, shape: tuple[int, ...], offset: float
+) -> None:
     """Bytes may differ by one where the exact result is half-way between two; results beyond a byte are its ends."""
+    monkeypatch.setenv(LEVEL, level)
     rng, function, size = np.random.default_rng(1), norm_to_bytes(), shape[-1]
     gamma, beta = (scale * rng.standard_normal(size, np.float32) for scale in (3, 1))
     constants = {"gamma": gamma, "beta": beta, "step": np.float32(0.04), "zero": np.uint8(100)}
@@ -444,10 +461,7 @@ def attend_to_itself(inputs: NDArray[np.uint8], weights: NDArray[np.int8]) -> ND
     return np.einsum("hqk,khd->qhd", shares / shares.sum(-1, keepdims=True), value).reshape(len(inputs), -1)
 
 
-VNNI_ONLY = pytest.mark.skipif(integer_extension() != "avx512_vnni", reason="the runtime computes products on this processor")
-
-
-@VNNI_ONLY
+@HAS_PRODUCTS
 @pytest.mark.parametrize("size", [12, 16, 37, 48, 64])
 @pytest.mark.parametrize("lengths", [[9], [3, 1, 21, 8], [40, 40]])
 def test_attention_of_encoders_equals_float64_however_sequences_are_laid_out(
@@ -472,7 +486,7 @@ def test_attention_of_encoders_equals_float64_however_sequences_are_laid_out(
     np.testing.assert_allclose(whole.run({"inputs": padded})[0][0], attend_to_itself(padded[0], weights), atol=2e-5)
 
 
-@VNNI_ONLY
+@HAS_PRODUCTS
 @pytest.mark.parametrize(
     ("shape", "lengths", "fault"),
     [
@@ -511,7 +525,7 @@ def test_positions_are_copied_one_after_the_other(
     np.testing.assert_array_equal(target[:, 3], before[:, 4])
 
 
-@VNNI_ONLY
+@HAS_PRODUCTS
 def test_products_that_the_kernel_does_not_compute_are_errors_that_say_so(tmp_path: Path, library: Path) -> None:
     weights, scales = np.ones((8, 4), np.int8), np.ones(4, np.float32)
     inputs: Arrays = {"inputs": np.ones((2, 8), np.uint8), "step": np.array(1, np.float32)}
