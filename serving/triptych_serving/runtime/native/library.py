@@ -35,7 +35,8 @@ def native_kernels(head_dim: int = HEAD_MULTIPLE) -> Path | None:
 def prefers_int8_caches() -> bool:
     """Return True if attention to int8 caches is faster than to float32 ones.
 
-    Measured with AVX512-VNNI, and the library's paths for AVX-VNNI and AVX2. ONNX Runtime's own is slower with int8 on processors without VNNI.
+    Measured with AVX512-VNNI, and the library's paths for AVX-VNNI and AVX2. ONNX Runtime's own is slower with int8 on
+    processors without VNNI.
     """
     extension = integer_extension()
     return extension in VNNI or (extension == "avx2" and native_kernels() is not None)
