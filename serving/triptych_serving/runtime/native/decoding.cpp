@@ -264,7 +264,7 @@ END_TARGET
 namespace {
 
 #if defined(__x86_64__)
-bool has_avx_vnni() {
+bool read_avx_vnni() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
 }
@@ -274,6 +274,7 @@ bool has_avx_vnni() {
 const Level& choose() {
 #if defined(__x86_64__)
   __builtin_cpu_init();  // GCC does it by itself
+  static const bool avx_vnni = read_avx_vnni();  // once: the instruction takes long in a virtual machine
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -285,7 +286,7 @@ const Level& choose() {
       {"avx512_vnni", avx512 && __builtin_cpu_supports("avx512vnni"), avx512::vnni::LEVEL_OF_KERNELS},
       {"avx512", avx512, avx512::LEVEL_OF_KERNELS},
 #if __has_include(<avxvnniintrin.h>)
-      {"avx_vnni", avx2 && has_avx_vnni(), avx2::vnni::LEVEL_OF_KERNELS},
+      {"avx_vnni", avx2 && avx_vnni, avx2::vnni::LEVEL_OF_KERNELS},
 #endif
       {"avx2", avx2, avx2::LEVEL_OF_KERNELS},
       {"plain", true, plain::LEVEL_OF_KERNELS},
