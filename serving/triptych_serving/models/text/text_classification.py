@@ -83,7 +83,7 @@ def _parts(index: int, given: TextInput, manifest: TextManifest) -> tuple[str, .
     if len(parts) == 1 and _takes_pairs(manifest) and not manifest.singles:
         raise InvalidInputError(NAMES.part(index, 1), "the second text is missing; the model takes pairs of texts")
     if len(parts) > 1 and not _takes_pairs(manifest):
-        raise InvalidInputError(NAMES.part(index, 1), "the model takes single texts, leave it empty")
+        raise InvalidInputError(NAMES.part(index, 1), "the model takes single texts; leave the second text empty")
     return parts
 
 

@@ -89,7 +89,9 @@ def test_labels_come_best_first(repository: Path) -> None:
         assert [len(classify("one", top_k=top_k)[0].labels) for top_k in (1, 9)] == [1, 3]
         with pytest.raises(InvalidInputError, match="top_k: 0 is out of range, it must be at least 1"):
             classify("one", top_k=0)
-        with pytest.raises(InvalidInputError, match=r"inputs\[1\]\.text_pair: the model takes single texts"):
+        with pytest.raises(
+            InvalidInputError, match=r"inputs\[1\]\.text_pair: the model takes single texts; leave the second text empty"
+        ):
             classify("one", ("one", "two"))
 
 
