@@ -12,7 +12,7 @@ import click
 
 from triptych.decoding import DecodingOptions
 from triptych_cli.common import options
-from triptych_cli.common.connection import connect
+from triptych_cli.common.connection import connect, input_errors
 from triptych_cli.common.decoding import GENERATED_FLAGS, NEEDS_JSON, TextLines, generation_options, take_decoding
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs, one_line
@@ -231,11 +231,11 @@ def interpolate_images(first: str, last: str, output: Path, steps: int, **values
 def _ask(method: str, choice: ModelChoice, *names: str, task: str = IMAGE_SAMPLING, **fields: Any) -> list[bytes]:
     """Return images generated of those with these names, by a client's method if a server is asked, else in this process."""
     images = tuple(map(read_binary, names))
-    if options.asks_server():
-        with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client, one_line(ValueError):
-            answer = getattr(client, method)(*images, model=choice.model or None, **fields)
-            return [each.image for each in answer.images]
     try:
+        if options.asks_server():
+            with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client, one_line(ValueError), input_errors("images"):
+                answer = getattr(client, method)(*images, model=choice.model or None, **fields)
+                return [each.image for each in answer.images]
         return _run(choice, task, images, fields)
     except InputError as error:
         raise click.ClickException(f"{names[error.index]}: {error}") from error

@@ -1,7 +1,9 @@
 """Connect to the server that the command line names, with the credentials that it gives."""
 
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -109,6 +111,20 @@ class _Notice(logging.Handler):
 def input_problem(error: "TriptychClientError") -> str:
     """Return what is wrong with an input, without its index."""
     return "; ".join(violation.description for violation in error.violations) or error.message
+
+
+@contextmanager
+def input_errors(field: str) -> Iterator[None]:
+    """Raise errors of the server about one input, such as `field[3]` of the request, as InputError with its index."""
+    from triptych_client import InvalidArgumentError
+
+    try:
+        yield
+    except InvalidArgumentError as error:
+        for violation in error.violations:
+            if found := re.fullmatch(rf"{field}\[(\d+)\]", violation.field):
+                raise InputError(int(found[1]), violation.description) from error
+        raise
 
 
 def _named(address: str) -> str | None:

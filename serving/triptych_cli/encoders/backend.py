@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from triptych_cli.common.connection import PatientClient
+from triptych_cli.common.connection import SERVER_WAIT_SECONDS, PatientClient, connect, input_errors
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import one_line
 from triptych_cli.common.lines import run_each
@@ -47,8 +47,8 @@ def open_reranker(choice: ModelChoice) -> Iterator[Run]:
     The function returns the ranked documents, and raises InputError with the index of a bad one.
     """
     if asks_server():
-        with PatientClient(choice.server) as client:
-            yield partial(one_line(ValueError)(client.client.rerank), model=choice.model or None)
+        with connect(choice.server, timeout_seconds=SERVER_WAIT_SECONDS) as client:
+            yield one_line(ValueError)(input_errors("documents")(partial(client.rerank, model=choice.model or None)))
         return
     with _open_engine(choice, RERANK) as ask_engine:
         yield lambda query, documents, **arguments: ask_engine([(query, document) for document in documents], **arguments)

@@ -283,7 +283,7 @@ def rerank(query: str, texts: tuple[str, ...], source: Path | None, as_json: boo
         raise click.ClickException(problem)
     with open_reranker(choice) as run, open_writer() as output:
         try:
-            results = run(query, [line.text for line in lines], **arguments)
+            results = run(query, [line.text for line in lines], **arguments) if lines else []
         except InputError as error:
             raise click.ClickException(f"{lines[error.index].origin}: {error}") from error
         for result in results:

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from triptych_client import Client, FieldViolation, InvalidArgumentError
 from triptych_serving.models.generation.chat import ChatTemplate
 
 from ...fixtures.toy import TEXT_GENERATION_MODELS
@@ -79,6 +80,17 @@ def test_pictures_have_names_that_end_with_png(run: Run, tmp_path: Path, argumen
     assert result.code == 2
     assert f"{path}: pictures are written as PNG; choose a name that ends with .png" in " ".join(result.err.split())
     assert not path.exists()
+
+
+def test_a_rejected_picture_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    violations = (FieldViolation("images[1]", "it is not an image"),)
+    rejected = InvalidArgumentError("bad", code="INVALID_ARGUMENT", violations=violations)
+    monkeypatch.setattr(Client, "interpolate", Mock(side_effect=rejected))
+    first, last = (tmp_path / name for name in ("first.png", "last.png"))
+    for file in (first, last):
+        file.write_bytes(b"x")
+    command = ("interpolate-images", first, last, "-o", tmp_path / "out.png", "--server", "localhost:1")
+    assert run(*command).error == f"{last}: it is not an image"
 
 
 def test_help_says_that_models_sample_by_default(run: Run) -> None:

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from triptych_cli.encoders.backend import Run as RunTask
-from triptych_client import Client
+from triptych_client import Client, call
 from triptych_embedded.request import BackendError, InputError, ModelChoice
 from triptych_serving.models.image.image_job import ClassifiedImage
 from triptych_serving.models.labels import ScoredLabel
@@ -21,6 +22,7 @@ from triptych_serving.models.text.token_classification import Entity, LabelledTe
 
 from ....fixtures.encoders import write_cross_encoder, write_words
 from ....fixtures.toy import HERE
+from ...client.fake_server import FakeServer, bad_field, fail
 from ..conftest import Run
 
 
@@ -166,6 +168,20 @@ def test_rerank_prints_the_best_document_first(run: Run, tmp_path: Path) -> None
     assert run("rerank", *model, "zero", "one", "two " * 99).error.startswith("text 2: 103 tokens are too long")
     result = run("rerank", *model, "--truncate", "zero", "two " * 99)
     assert (result.code, result.err) == (0, "text 1: only the first 64 tokens were read\n")
+
+
+def test_rerank_asks_a_server_that_may_be_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call, "FIRST_PAUSE_SECONDS", 0.001)
+    away = fail(grpc.StatusCode.UNAVAILABLE, "restarting")
+    rejected = fail(grpc.StatusCode.INVALID_ARGUMENT, "too long", bad_field("documents[1]", "too long"))
+    with FakeServer(script=[away] * 8) as server:
+        command = ("rerank", "--server", server.address, "query")
+        assert "restarting" in run(*command, "a").error
+        server.script = [rejected]
+        assert run(*command, stdin=b"a\n\nb\n").error == "standard input:3: too long"
+        server.requests.clear()
+        assert run(*command, stdin=b"\n").success == ""
+        assert not server.requests
 
 
 def test_classify_text(run: Run, models: FakeModels) -> None:
