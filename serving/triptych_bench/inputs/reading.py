@@ -76,7 +76,7 @@ def _lines(path: Path) -> list[str]:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
+        line = error.object.count(b"\n", 0, error.start) + 1  # the place counts from behind a byte order mark
         raise TargetError(f"{path}:{line}: not UTF-8") from error
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
 

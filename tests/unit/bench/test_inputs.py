@@ -59,6 +59,7 @@ def test_an_image_is_named_by_its_folder(tmp_path: Path) -> None:
         (b"", InputKind.TEXT, "no inputs"),
         (b"\n \n", InputKind.TEXT, "no inputs"),
         (b"good\n\xff\n", InputKind.TEXT, r"a\.txt:2: not UTF-8"),
+        (b"\xef\xbb\xbfgood\n\xff\n", InputKind.TEXT, r"a\.txt:2: not UTF-8"),
         (b"good\tgut\nbad\n", InputKind.PAIR, r"a\.txt:2: expected two texts separated by a tab"),
         (b"bad\t \n", InputKind.TEXT_OR_PAIR, r"a\.txt:1: expected two texts separated by a tab"),
     ],
