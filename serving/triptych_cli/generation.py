@@ -104,10 +104,16 @@ def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: b
             _show(run(text, **arguments), output, stream, as_json)
             return
         messages: list[Message] = [{"role": "system", "content": system}] if system else []
-        for line in (decode(raw, "standard input") for raw in standard_input()) if text is None else [text]:
+        for line in _read_chat() if text is None else [text]:
             messages.append({"role": "user", "content": line.rstrip("\r\n")})
             answer = _show(run(messages, **arguments), output, stream or (text is None and not as_json), as_json)
             messages.append({"role": "assistant", "content": answer})
+
+
+def _read_chat() -> Iterator[str]:
+    """Yield the lines of standard input. Raises click.ClickException: one is not UTF-8."""
+    for number, raw in enumerate(standard_input(), start=1):
+        yield decode(raw, f"standard input:{number}")
 
 
 @contextmanager
