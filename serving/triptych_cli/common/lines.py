@@ -17,6 +17,7 @@ import click
 
 from triptych_embedded.request import InputError
 
+IS_READ = "triptych.standard_input"  # in the meta of a command's context
 ESCAPED = "backslashreplace"  # names of files that are not UTF-8 are shown with escapes, which JSON has too
 
 Input = TypeVar("Input")
@@ -73,9 +74,18 @@ def _readable(name: str) -> Iterator[None]:
 
 
 def standard_input() -> BinaryIO:
-    """Return standard input. Raises click.ClickException: it is closed."""
+    """Return standard input.
+
+    Raises:
+        click.ClickException: it is closed.
+        click.UsageError: the command reads it for something else already.
+    """
     if sys.stdin is None:
         raise click.ClickException("standard input is closed; give it a file or a pipe")
+    if context := click.get_current_context(silent=True):
+        if context.meta.get(IS_READ):
+            raise click.UsageError("standard input would be read twice; name a file for one of the two")
+        context.meta[IS_READ] = True
     return sys.stdin.buffer
 
 

@@ -217,6 +217,8 @@ def test_answers_with_one_context_or_one_for_each_question(run: Run, models: Fak
     assert (result.code, "--context or --context-file, not both" in result.err) == (2, True)
     file.write_bytes(b"a \xff")
     assert run("answer", "--context-file", str(file), "When?").error == f"{file}: not UTF-8 (invalid start byte at byte 2)"
+    result = run("answer", "--context-file", "-", stdin=b"A context, and no question.")
+    assert (result.code, "standard input would be read twice" in result.err) == (2, True)
     result = run("answer", "Where?\tHere it is.", "When?")
     assert result.out == "Where?\n 0.5000  Here\n\n"
     assert result.code == 1
