@@ -5,7 +5,7 @@ and Thottingal 2020. `registry.load` says which errors the loaders raise.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tokenizers import Tokenizer
@@ -53,15 +53,17 @@ IGNORED = ("encoder.version", "decoder.version", "*.encoder.version", "*.decoder
 def load_bart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
     """Load a BART checkpoint: a text-to-text model, or a translation model if languages are given."""
     generation, tokenizers = _read(folder, "Bart", BART_DEFAULTS)
-    languages = text_to_text(_begin(folder), generation.first_token).choose(source_language, target_language)
-    return make_source(folder, _bart_model(folder, generation, norm="post"), tokenizers, languages, generation)
+    model = _bart_model(folder, generation, norm="post")
+    before = tokenizers.before(folder, generation.ends[0])
+    languages = text_to_text(before, generation.first_token).choose(source_language, target_language)
+    return make_source(folder, model, tokenizers, languages, generation)
 
 
 def load_mbart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
     """Load a translation model; see `CheckpointLanguages.choose` for the languages."""
     generation, tokenizers = _read(folder, "MBart", MBART_DEFAULTS)
     first = None if target_language else generation.first_token
-    languages = _mbart_languages(folder, tokenizers.source, generation, first).choose(source_language, target_language)
+    languages = _mbart_languages(folder, tokenizers, generation, first).choose(source_language, target_language)
     files = folder.config, folder.members(GENERATION_CONFIG)
     is_mbart25 = any(frame.after for frame in languages.sources.values())
     if is_mbart25 and generation.first_token is None and all(file.get("decoder_start_token_id") is None for file in files):
@@ -117,19 +119,13 @@ def _bart_model(folder: Folder, generation: GenerationSettings, norm: str) -> Tr
     return load_model(folder, weights, config, generation, Embeddings.of(folder), rules, IGNORED)
 
 
-def _begin(folder: Folder) -> Sequence[int]:
-    """Return the tokens before every source: <s>, unless config.json has none."""
-    begin = folder.config.get("bos_token_id", 0)
-    return () if begin is None else (begin,)
-
-
 def _mbart_languages(
-    folder: Folder, tokenizer: Tokenizer, generation: GenerationSettings, first: int | None
+    folder: Folder, tokenizers: TranslationTokenizers, generation: GenerationSettings, first: int | None
 ) -> CheckpointLanguages:
     """Read the languages: mBART puts the source language after the text, mBART-50 before; the target language comes first."""
-    tokens = language_tokens(tokenizer, MBART_TOKEN)
+    tokens = language_tokens(tokenizers.source, MBART_TOKEN)
     if not tokens:
-        return text_to_text(_begin(folder), generation.first_token)
+        return text_to_text(tokenizers.before(folder, generation.ends[0]), generation.first_token)
     config = folder.members("tokenizer_config.json")
     name = str(config.get("tokenizer_class") or folder.config.get("tokenizer_class") or "")
     is_mbart50 = name.startswith("MBart50") if name.startswith("MBart") else len(tokens) > MBART25_LANGUAGES

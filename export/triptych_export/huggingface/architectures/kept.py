@@ -1,9 +1,9 @@
 """Generative models of unknown architectures, of which there are ONNX files that are served as they are."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from triptych_export.errors import SourceError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import decoders
 from triptych_export.huggingface.chat import read_chat
@@ -53,13 +53,11 @@ def keep_files(
 
 def _keep_seq2seq(folder: Folder, files: Sequence[Path], limit: int, source: str, target: str) -> TranslationSource:
     settings = read_generation(folder, limit, {})
-    start, [wanted] = settings.start, settings.ends
+    start, [end] = settings.start, settings.ends
     assert start is not None, "an encoder-decoder's decoder has a first input"
     pieces = folder.has("source.spm")  # Marian's tokenizers, of which each side may have one
     made = translation_tokenizers(folder) if pieces else TranslationTokenizers(decoder_tokenizer(folder))
-    *before, end = made.source.encode("").ids or [wanted]
-    if end != wanted:
-        raise SourceError(f"{folder.path}: the tokenizer ends texts with {end}, not with eos_token_id, {wanted}")
+    before = replace(made, frame=made.source.encode("").ids).before(folder, end)
     end_texts(made.source, str(made.source.id_to_token(end)), end)
     languages = text_to_text(before, settings.first_token).choose(source, target)
     try:

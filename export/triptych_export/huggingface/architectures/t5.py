@@ -37,8 +37,9 @@ def load_t5(folder: Folder, source_language: str = "", target_language: str = ""
     agreed = {name: value for name, value in first.items() if name != "prefix" and all(o.get(name) == value for o in others)}
     wanted = {"max_length": integer(folder, "n_positions", TRAINED), **agreed}
     generation = read_generation(folder, LONGEST, DEFAULTS, wanted)
-    languages = _languages(tasks, generation).choose(source_language, target_language)
     tokenizers = translation_tokenizers(folder)
+    before = tokenizers.before(folder, generation.ends[0])
+    languages = _languages(tasks, before, generation).choose(source_language, target_language)
     weights = open_weights(folder.path)
     config = _members(folder)
     model = load_model(folder, weights, config, generation, Embeddings.of(folder, tied=True), _rules(config["gated"]), IGNORED)
@@ -124,9 +125,11 @@ def _translations(folder: Folder) -> Mapping[tuple[str, str], Mapping[str, Any]]
     return found if len({source for source, _ in found}) == 1 else {}
 
 
-def _languages(tasks: Mapping[tuple[str, str], Mapping[str, Any]], generation: GenerationSettings) -> CheckpointLanguages:
+def _languages(
+    tasks: Mapping[tuple[str, str], Mapping[str, Any]], before: Sequence[int], generation: GenerationSettings
+) -> CheckpointLanguages:
     if not tasks:
-        return text_to_text(first=generation.first_token)
+        return text_to_text(before, generation.first_token)
     forced = () if generation.first_token is None else (generation.first_token,)
     targets = {target: TargetFrame(task["prefix"], forced=forced) for (_, target), task in tasks.items()}
-    return CheckpointLanguages({source: SourceFrame() for source, _ in tasks}, targets)
+    return CheckpointLanguages({source: SourceFrame(tuple(before)) for source, _ in tasks}, targets)

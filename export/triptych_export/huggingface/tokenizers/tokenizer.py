@@ -6,7 +6,7 @@ models the reference is the sentencepiece package.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
@@ -35,6 +35,18 @@ class TranslationTokenizers:
 
     source: Tokenizer  # tokenizer of sources; appends the end token
     target: Tokenizer | None = None  # tokenizer of targets, for encoding and decoding; None: the same as `source`
+    frame: Sequence[int] = ()  # ids that the checkpoint's own tokenizer puts around a text
+
+    def before(self, folder: Folder, end: int) -> tuple[int, ...]:
+        """Return the ids before a text of a model without languages, which ends with the id `end`.
+
+        Raises:
+            SourceError: the checkpoint's tokenizer ends texts with another token.
+        """
+        *before, last = self.frame or [end]
+        if last != end:
+            raise SourceError(f"{folder.path}: the tokenizer ends texts with {last}, not with eos_token_id, {end}")
+        return tuple(before)
 
 
 @dataclass(frozen=True)
@@ -94,11 +106,14 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
         made = TranslationTokenizers(fast_tokenizer(folder, tokens))
     else:
         made = TranslationTokenizers(family.make(folder, tokens))
+    if made.source.post_processor is None and tokens.name("cls_token"):
+        _frame_texts(made.source, folder, family, tokens)
+    frame = made.source.encode("").ids
+    end = tokens.name("eos_token") or tokens.name("sep_token")  # of BERT's tokenizers, which some BART models have
     for tokenizer in (made.source, made.target):
         if tokenizer is not None:
-            end = tokens.name("eos_token")
             end_texts(tokenizer, end, _id(tokenizer, folder, end))
-    return made
+    return replace(made, frame=frame)
 
 
 def _marian_source(folder: Folder, tokens: SpecialTokens) -> Tokenizer:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
@@ -17,7 +18,7 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 
 from ....fixtures.huggingface import small_model
-from ....fixtures.json_files import edit_json
+from ....fixtures.json_files import edit_json, write_json
 
 MODELS = ("marian tied", "marian languages", "bart tied", "mbart50 tied", "mbart25 tied", "m2m100 tied", "nllb tied")
 MODELS = (*MODELS, "t5 translator")
@@ -152,6 +153,41 @@ def test_a_forced_first_token_leaves_one_target_unless_the_user_chooses_another(
     assert dict(loaded.targets) == {"fra_Latn": TargetFrame(forced=(token,))}
     assert len(loaded.sources) == 4
     assert list(languages(folder, "en", "de").targets) == ["deu_Latn"]
+
+
+BYTES = ("<pad>", "<s>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet()))
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "##s", ".")
+ROBERTA, BERT = transformers.RobertaTokenizer, transformers.BertTokenizer
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    ("name", "tokenizer_class", "words", "begin", "end"),
+    [("t5 translator", ROBERTA, BYTES, 1, 2), ("bart tied", BERT, WORDS, 2, 3)],  # as CodeT5 and BART of Chinese have them
+)
+def test_a_tokenizer_of_another_family_frames_texts_as_in_transformers(
+    copy: Any, name: str, tokenizer_class: Any, words: tuple[str, ...], begin: int, end: int, fast: bool
+) -> None:
+    folder = copy(name)
+    for file in ("spiece.model", "vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json"):
+        (folder / file).unlink(missing_ok=True)
+    vocabulary = {word: number for number, word in enumerate(words)}
+    theirs = tokenizer_class(vocabulary, **({"merges": []} if tokenizer_class is ROBERTA else {}))
+    theirs.save_pretrained(folder)
+    if not fast:
+        (folder / "tokenizer.json").unlink()
+        write_json(folder / "vocab.json", vocabulary)
+        (folder / "merges.txt").write_text("#version: 0.2\n")
+        (folder / "vocab.txt").write_text("\n".join(words))
+    ids = {"pad_token_id": 0, "eos_token_id": end, "decoder_start_token_id": 0, "forced_eos_token_id": None}
+    for file in ("config.json", "generation_config.json"):
+        edit_json(folder / file, **ids)
+    loaded = languages(folder, "und" if name == "t5 translator" else "")
+    assert dict(loaded.sources) == {"und": SourceFrame(before=(begin,))}
+    assert [begin, *loaded.tokenizer.encode("a mans.").ids] == theirs("a mans.").input_ids
+    edit_json(folder / "generation_config.json", eos_token_id=4)
+    with pytest.raises(SourceError, match=f"copy: the tokenizer ends texts with {end}, not with eos_token_id, 4$"):
+        languages(folder)
 
 
 def test_source_tokens_after_the_text(copy: Any, checkpoints: Path) -> None:
