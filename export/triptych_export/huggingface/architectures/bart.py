@@ -94,8 +94,8 @@ def load_marian(folder: Folder, source_language: str = "", target_language: str 
     check_architecture(folder, "MarianMTModel", "MarianModel")
     weights = open_weights(folder.path)
     tokenizers = translation_tokenizers(folder)
-    languages = _marian_languages(folder, tokenizers.source).choose(source_language, target_language)
     generation = read_generation(folder, integer(folder, "max_position_embeddings"), MARIAN_DEFAULTS)
+    languages = _marian_languages(folder, tokenizers.source, generation).choose(source_language, target_language)
     shared = bool(folder.config.get("share_encoder_decoder_embeddings", True))
     config = bart_members(folder, weights) | {"positions": "sinusoidal-marian"}
     if not shared:
@@ -167,15 +167,16 @@ def _forced_targets(tokens: Mapping[str, int], first: int | None) -> Mapping[str
     return {code: TargetFrame(forced=(token,)) for code, token in (only or tokens).items()}
 
 
-def _marian_languages(folder: Folder, tokenizer: Tokenizer) -> CheckpointLanguages:
+def _marian_languages(folder: Folder, tokenizer: Tokenizer, generation: GenerationSettings) -> CheckpointLanguages:
     """Read the languages: each of several targets has a token; a pair is named in tokenizer_config.json or the model's name."""
     config = folder.members("tokenizer_config.json")
     names = (model_name(folder), str(folder.config.get("_name_or_path", "")))
     found = next((pair.groupdict() for name in names if (pair := MARIAN_PAIR.search(name))), {})
     source = single(config.get("source_lang") or found.get("source"))
     tokens = language_tokens(tokenizer, MARIAN_TOKEN)
-    targets = {code: TargetFrame(before=(token,)) for code, token in tokens.items() if is_known(code)}
+    forced = () if generation.first_token is None else (generation.first_token,)
+    targets = {code: TargetFrame(before=(token,), forced=forced) for code, token in tokens.items() if is_known(code)}
     skipped = ", ".join(code for code in tokens if code not in targets)
     notes = {"language_tokens_not_offered": skipped} if skipped else {}
     target = single(config.get("target_lang") or found.get("target"))
-    return CheckpointLanguages({source: SourceFrame()}, targets or {target: TargetFrame()}, notes=notes)
+    return CheckpointLanguages({source: SourceFrame()}, targets or {target: TargetFrame(forced=forced)}, notes=notes)

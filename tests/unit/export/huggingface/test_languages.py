@@ -155,6 +155,13 @@ def test_a_forced_first_token_leaves_one_target_unless_the_user_chooses_another(
     assert list(languages(folder, "en", "de").targets) == ["deu_Latn"]
 
 
+@pytest.mark.parametrize("name", ["marian tied", "marian languages"])
+def test_a_forced_first_token_of_marian_begins_all_translations(copy: Any, name: str) -> None:
+    folder = copy(name)
+    edit_json(folder / "generation_config.json", forced_bos_token_id=17)
+    assert {frame.forced for frame in languages(folder).targets.values()} == {(17,)}
+
+
 BYTES = ("<pad>", "<s>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet()))
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "##s", ".")
 ROBERTA, BERT = transformers.RobertaTokenizer, transformers.BertTokenizer
