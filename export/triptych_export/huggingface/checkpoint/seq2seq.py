@@ -13,6 +13,7 @@ from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model
 from triptych_export.huggingface.checkpoint.weights import StoredWeights
 from triptych_export.huggingface.folder import Folder, neutral
+from triptych_export.huggingface.tokenizers.special_tokens import CONFIG as TOKENIZER_CONFIG
 from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, limit_tokens
 from triptych_export.onnx_files.decoder import OnnxSeq2Seq
 from triptych_export.translation_source import TranslationSource
@@ -20,6 +21,7 @@ from triptych_training.models.transformer import Transformer, TransformerConfig
 
 PREFIX = "model."
 LOGITS_BIAS = "final_logits_bias"
+CLEANS_UP = "clean_up_tokenization_spaces"  # removes the spaces before punctuation and English contractions in outputs
 # Most are fairseq's; transformers' classes ignore them, whatever their values.
 BART_NEUTRAL = {
     **ENCODER_DECODER,
@@ -166,6 +168,8 @@ def make_source(
     provenance = {"checkpoint": model_name(folder), "architecture": folder.architecture, **languages.notes}
     if generation.unsupported:
         provenance["generation_not_carried_over"] = generation.unsupported
+    if folder.members(TOKENIZER_CONFIG).get(CLEANS_UP):  # a stream could not take back the spaces that this removes
+        provenance["decoding_not_carried_over"] = f"{CLEANS_UP} = True"
     limit, rows = model.config.max_positions, model.config.vocabulary_size
     tokenizer = limit_tokens(tokenizers.source, model.config.source_vocabulary_size or rows)
     source_rows = model.config.source_vocabulary_size or rows

@@ -155,6 +155,14 @@ def test_a_forced_first_token_leaves_one_target_unless_the_user_chooses_another(
     assert list(languages(folder, "en", "de").targets) == ["deu_Latn"]
 
 
+def test_the_card_says_that_spaces_before_punctuation_stay(copy: Any) -> None:
+    folder = copy("marian tied")
+    edit_json(folder / "tokenizer_config.json", clean_up_tokenization_spaces=True)
+    assert languages(folder).provenance["decoding_not_carried_over"] == "clean_up_tokenization_spaces = True"
+    edit_json(folder / "tokenizer_config.json", clean_up_tokenization_spaces=False)
+    assert "decoding_not_carried_over" not in languages(folder).provenance
+
+
 @pytest.mark.parametrize("name", ["marian tied", "marian languages"])
 def test_a_forced_first_token_of_marian_begins_all_translations(copy: Any, name: str) -> None:
     folder = copy(name)
