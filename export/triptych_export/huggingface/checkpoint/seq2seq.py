@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.config import ENCODER_DECODER, activation, integer
@@ -170,6 +171,8 @@ def make_source(
         provenance["generation_not_carried_over"] = generation.unsupported
     if folder.members(TOKENIZER_CONFIG).get(CLEANS_UP):  # a stream could not take back the spaces that this removes
         provenance["decoding_not_carried_over"] = f"{CLEANS_UP} = True"
+    if omitted := _omitted(tokenizers.target or tokenizers.source, languages):
+        provenance["forced_tokens_not_in_texts"] = omitted
     limit, rows = model.config.max_positions, model.config.vocabulary_size
     tokenizer = limit_tokens(tokenizers.source, model.config.source_vocabulary_size or rows)
     source_rows = model.config.source_vocabulary_size or rows
@@ -191,6 +194,13 @@ def make_source(
         family=family or folder.model_type,
         provenance=provenance,
     )
+
+
+def _omitted(tokenizer: Tokenizer, languages: CheckpointLanguages) -> str:
+    """Name the forced tokens that transformers writes into a text; serving returns what follows them."""
+    special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    forced = dict.fromkeys(number for frame in languages.targets.values() for number in frame.forced)
+    return ", ".join(repr(tokenizer.id_to_token(number)) for number in forced if number not in special)
 
 
 def _check_ids(folder: Folder, code: str, ids: Sequence[int], rows: int) -> None:

@@ -167,7 +167,10 @@ def test_the_card_says_that_spaces_before_punctuation_stay(copy: Any) -> None:
 def test_a_forced_first_token_of_marian_begins_all_translations(copy: Any, name: str) -> None:
     folder = copy(name)
     edit_json(folder / "generation_config.json", forced_bos_token_id=17)
-    assert {frame.forced for frame in languages(folder).targets.values()} == {(17,)}
+    loaded = languages(folder)
+    assert {frame.forced for frame in loaded.targets.values()} == {(17,)}
+    written = (loaded.target_tokenizer or loaded.tokenizer).id_to_token(17)
+    assert loaded.provenance["forced_tokens_not_in_texts"] == repr(written)  # no special token, which texts lack anyway
 
 
 BYTES = ("<pad>", "<s>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet()))
