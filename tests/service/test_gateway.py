@@ -38,7 +38,7 @@ from ..fixtures.certificates import LOCAL, Authority
 from ..fixtures.encoders import write_cross_encoder, write_every_bundle, write_text_bundle
 from ..fixtures.framed import copy_framed
 from ..fixtures.toy import HERE, copy_bundle
-from .support.in_process import OPTIONS, Pace, options_of, options_of_flags, serving
+from .support.in_process import OPTIONS, Pace, local_server, options_of, options_of_flags, serving
 from .support.messages import png
 from .support.processes import PATIENCE_SECONDS, eventually
 
@@ -503,6 +503,16 @@ def test_requests_have_ids_in_streams_too(served: Served) -> None:
     for model in ({}, {"model": "gpt-en"}, {"model": "none"}):
         assert served.post("/v1/completions", {**body, **model}, x_request_id="mine")[2]["x-request-id"] == "mine"
         assert len(served.post("/v1/completions", {**body, **model})[2]["x-request-id"]) == 32
+
+
+def test_lines_of_the_log_have_the_ids_of_requests() -> None:
+    with local_server(embedded_repository(), "--http-port", "0", "--access-log") as server, Client(server.address) as client:
+        assert server.server.http_port
+        for streams in (True, False):
+            body = {"model": "gpt-en", "prompt": "a", "max_tokens": 2, "stream": streams}
+            Served(server.server.http_port, client).post("/v1/completions", body, x_request_id="mine")
+    ended = [line for line in server.log.splitlines() if "/Generate" in line]
+    assert [line.endswith("[request_id=mine]") for line in ended] == [True, True]
 
 
 def test_openai_seeds_have_64_bits_and_offsets_count_characters(served: Served) -> None:

@@ -10,6 +10,7 @@ import reprlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
@@ -222,7 +223,12 @@ class HttpCall:
         Raises:
             ClientDisconnect: it was cancelled.
         """
-        task = asyncio.ensure_future(work)
+
+        async def run() -> Result:
+            return await work
+
+        context = copy_context()
+        task = asyncio.create_task(run(), context=context)
         watch = asyncio.ensure_future(self._disconnected())
         try:
             await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
@@ -233,6 +239,8 @@ class HttpCall:
             task.cancel()
             watch.cancel()
             await asyncio.gather(task, watch, return_exceptions=True)
+            for variable, value in context.items():  # such as the ids for the logs: a stream that began goes on in this task
+                variable.set(value)
 
     async def body(self, limit: int | None = None) -> bytes:
         """Read the body.
