@@ -270,6 +270,19 @@ def test_forms_that_are_not_unicode_are_rejected(served: Served) -> None:
             assert (status, message in error["error"]) == (400, True)
 
 
+@pytest.mark.parametrize(
+    ("path", "kind", "message"),
+    [
+        ("/translate", "application/x-www-form-urlencoded", "body: it is JSON, but content-type says that it is a form; "),
+        ("/translate_file", "application/json", "content-type: 'application/json' is not multipart/form-data"),
+        ("/translate_file", "", "content-type: '' is not multipart/form-data"),
+    ],
+)
+def test_bodies_of_another_type_than_the_named_one_are_rejected(served: Served, path: str, kind: str, message: str) -> None:
+    status, error, _ = served.post(path, {"q": "a", "source": "en", "target": "de"}, content_type=kind)
+    assert (status, error["error"][: len(message)]) == (400, message)
+
+
 def multipart(fields: Iterable[tuple[str, str]], name: str, content: bytes) -> bytes:
     parts = [f'--edge\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode() for key, value in fields]
     head = f'--edge\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()

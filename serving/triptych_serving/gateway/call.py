@@ -295,6 +295,8 @@ class HttpCall:
 
     async def form(self) -> tuple[Json, UploadFile | None]:
         """Read a multipart form: its fields, and its file. Raises RpcError: it is malformed, or too large."""
+        if (kind := self.content_type) != "multipart/form-data":
+            raise invalid(f"content-type: {kind[:80]!r} is not multipart/form-data")
         limit = self.parts.document_bytes + SPARE_BYTES
         if not self.request.headers.get("content-length", "").isdigit():
             raise invalid("content-length: missing; a form needs it")
@@ -400,6 +402,8 @@ def parse_form(data: bytes) -> Json:
     Raises:
         RpcError: it is malformed, or has many fields.
     """
+    if data.lstrip().startswith(b"{"):  # curl's -d without a content type
+        raise invalid("body: it is JSON, but content-type says that it is a form; send content-type: application/json")
     pairs = data.split(b"&", MAX_FIELDS)
     if len(pairs) > MAX_FIELDS:
         raise invalid(f"body: not a form of at most {MAX_FIELDS} fields")
