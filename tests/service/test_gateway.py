@@ -245,7 +245,8 @@ def test_libretranslate_file(served: Served) -> None:
     _, content, headers = fetch(urllib.request.Request(found["translatedFileUrl"]))
     assert content.startswith(b"# ")
     assert "notes.md" in headers["content-disposition"]
-    assert served.post("/translate_file", multipart(parts, "x.exe", b""), content_type=kind)[0] == 400
+    status, error, _ = served.post("/translate_file", multipart(parts, "x.exe", b""), content_type=kind)
+    assert (status, error["error"].startswith("file: 'x.exe' is not a supported document")) == (400, True)
     assert served.post("/translate_file", multipart([*parts, ("model", "no")], "a.md", b"Hi"), content_type=kind)[0] == 404
     assert served.get("/download_file/unknown")[0] == 404
 
@@ -475,6 +476,8 @@ EMPTY_RULES = {"grammar": {"type": "json", "value": ""}}
         ("/translate", {"q": ["a", "x " * 3000]}, "q[1]: "),
         ("/translate", {"target": "deutsch!"}, "target: "),
         ("/translate", {"alternatives": float("inf")}, "alternatives: inf is not an int"),
+        ("/translate", {"alternatives": 1.5}, "alternatives: 1.5 is not an int"),
+        ("/translate", {"target": "deutsch!", "format": "html"}, "target: "),
         ("/v2/translate", {"text": ["a", "x " * 3000]}, "text[1]: "),
         ("/v2/translate", {"source_lang": "englisch!"}, "source_lang: "),
         ("/models/bert-en", {"inputs": "no mask"}, "inputs[0]: "),

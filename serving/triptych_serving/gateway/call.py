@@ -113,7 +113,7 @@ class Json(dict[str, Any]):
             raise invalid(f"{self.path}{name}: {found}, must be {JSON_TYPES[kind]}")
         most = WIDER.get(name, MAX_INTEGER)
         if isinstance(value, int) and not 0 <= value <= most:
-            raise invalid(f"{self.path}{name}: out of range, must be from 0 to {most:,}")
+            raise invalid(f"{self.path}{name}: {shortened(value, 40)} is out of range, must be from 0 to {most:,}")
         return value
 
     def take_texts(self, name: str) -> tuple[list[str], bool]:

@@ -121,5 +121,10 @@ API = Api(
     ),
     error=lambda error, _: {"message": error.message},
     statuses={401: 403},
-    names={"contents": "text", "source_language_code": "source_lang", "target_language_code": "target_lang"},
+    names={
+        "contents": "text",
+        "source_language_code": "source_lang",
+        "target_language_code": "target_lang",
+        "file_name": "file",
+    },
 )

@@ -90,7 +90,7 @@ def _count(given: Json) -> int:
     """Return the number of alternatives, which forms send as text."""
     value = given.get("alternatives") or 0
     try:
-        count = int(value)
+        count = int(str(value))
     except (TypeError, ValueError, OverflowError):
         count = -1
     if not 0 <= count <= MOST_ALTERNATIVES:
@@ -117,5 +117,5 @@ API = Api(
         ApiRoute("/frontend/settings", settings, ("GET",), "Settings for front ends."),
     ),
     statuses={401: 403},
-    names={"contents": "q", "source_language_code": "source", "target_language_code": "target"},
+    names={"contents": "q", "source_language_code": "source", "target_language_code": "target", "file_name": "file"},
 )

@@ -67,11 +67,14 @@ async def translate_document(call: HttpCall, content: bytes, config: translation
     config.total_bytes = len(content)
     translated, mime_type = bytearray(), ""
     stream = call.stream(f"{SERVICE}/TranslateDocument", _parts(content, config), translation_pb2.TranslateDocumentResponse)
-    async with aclosing(stream) as events:
-        async for event in events:
-            if event.HasField("accepted"):
-                mime_type = event.accepted.mime_type
-            translated += event.chunk
+    try:
+        async with aclosing(stream) as events:
+            async for event in events:
+                if event.HasField("accepted"):
+                    mime_type = event.accepted.mime_type
+                translated += event.chunk
+    except RpcError as error:  # its fields are those of the request here
+        raise error.with_message(error.message.removeprefix("config.")) from None
     characters = 0 if content.startswith(ZIP) else len(content.decode(errors="replace"))
     return TranslatedDocument(bytes(translated), mime_type, characters)
 
