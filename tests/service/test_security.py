@@ -110,7 +110,7 @@ def test_the_right_key(keyed: Keyed) -> None:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("", "no API key: send it in the metadata, as `authorization: Bearer KEY`"),
+        ("", "no API key: send it as `authorization: Bearer KEY`, in gRPC's metadata or HTTP's headers"),
         ("wrong", "unknown API key"),
         ("expired", "API key 'old' expired at 2021-01-01 00:00 UTC"),
     ],

@@ -26,7 +26,13 @@ from triptych_serving.rpc.event_loop import Offload
 STARTED = int(time.time())  # "created" of the models, whose age is unknown
 SERVICE = "/triptych.v1.TextGenerationService"
 FINISH: Mapping[int, str] = {translation_pb2.FINISH_REASON_STOP: "stop", translation_pb2.FINISH_REASON_LENGTH: "length"}
-TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+TYPES = {
+    **dict.fromkeys((400, 413), "invalid_request_error"),
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
 DONE = b"data: [DONE]\n\n"
 DECODER = codecs.getincrementaldecoder("utf-8")
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {

@@ -105,9 +105,11 @@ def bearer_of(call: CallContext) -> str:
     Raises:
         UnauthenticatedError: there is none, or it has stray characters, such as a non-breaking space from a web page.
     """
-    scheme, _, secret = str(call.metadata.get("authorization", "")).partition(" ")
+    given = str(call.metadata.get("authorization", ""))
+    scheme, _, secret = given.partition(" ")
     if scheme.lower() != SCHEME or not (key := secret.strip(" ")):
-        raise UnauthenticatedError("no API key: send it in the metadata, as `authorization: Bearer KEY`")
+        problem = "authorization has no Bearer key" if given else "no API key"
+        raise UnauthenticatedError(f"{problem}: send it as `authorization: Bearer KEY`, in gRPC's metadata or HTTP's headers")
     for place, letter in enumerate(key, 1):
         if not " " <= letter <= "~":
             problem = f"character {place} of {len(key)} is U+{ord(letter):04X}, keys are printable ASCII"

@@ -23,7 +23,7 @@ from triptych_serving.gateway.connect import parse
 from triptych_serving.gateway.language_detection import TAG
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.open_inference import request_from, response_to
-from triptych_serving.gateway.openai import Answer, _events
+from triptych_serving.gateway.openai import Answer, _events, error_body
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
 from triptych_serving.gateway.translation import TranslatedDocument, language_names, translate_document
 from triptych_serving.rpc.direct_calls import RpcError
@@ -305,3 +305,17 @@ async def test_late_errors_of_a_stream_name_fields_as_the_request_does() -> None
     answer = Answer(False, "gpt", 1, {"json_schema": "response_format"})
     error, _ = [event async for event in _events(answer, text_generation_pb2.GenerateStreamResponse(), fail(), False)]
     assert b"response_format: too slow" in error
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "invalid_request_error"), (413, "invalid_request_error"), (429, "rate_limit_error"), (503, "server_error")],
+)
+def test_openai_errors_have_a_type_by_their_status(status: int, kind: str) -> None:
+    error = RpcError.of(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much")
+    assert error_body(error, status)["error"] == {
+        "message": "too much",
+        "type": kind,
+        "param": None,
+        "code": "resource_exhausted",
+    }

@@ -1,7 +1,7 @@
 """Access control: API keys, certificates and admin calls."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,9 @@ def test_keys_identify_callers_and_admins(guard: AccessGuard, secrets: dict[str,
         with pytest.raises(UnauthenticatedError) as caught:
             admit(guard, a_call(TRANSLATE, wrong))
         assert not wrong or wrong not in str(caught.value)
+    call = a_call(TRANSLATE, "x")
+    with pytest.raises(UnauthenticatedError, match="authorization has no Bearer key: send it as `authorization: Bearer KEY`"):
+        admit(guard, replace(call, metadata={"authorization": f"Basic {secrets['app']}"}))
 
 
 def test_a_key_with_stray_characters_is_refused_and_not_logged(
