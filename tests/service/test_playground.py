@@ -131,7 +131,7 @@ def test_translations_stream_and_further_typing_cancels_them(page: Page, served:
     try:
         page.fill("#source", LONG)
         expect(page.locator("#target.busy")).to_have_text(re.compile(r"\w"))  # while it is decoded
-        assert running(server)
+        eventually(lambda: bool(running(server)))  # a row may have ended just now, and the next one not begun
         page.fill("#source", "")
         eventually(lambda: server.calls.count == 0)
         eventually(lambda: not running(server))
