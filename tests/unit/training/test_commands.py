@@ -336,6 +336,9 @@ def test_scored_and_distilled_pairs_may_name_their_languages(tmp_path: Path) -> 
     named, given = invoke(*score, f"en:fr={pairs}"), invoke(*score, pairs, "--target-language", "fr")
     assert (named.exit_code, named.stdout) == (0, given.stdout)
     assert_failed(invoke(*score, f"en:fr={pairs}", "--target-language", "de"), "target_language: de, fr are several")
+    other = ("distill", teacher, "--out", tmp_path / "other.tsv", "--pairs", f"fr:de={pairs}")
+    for command in ((*score, f"fr:de={pairs}"), other):
+        assert_failed(invoke(*command), "source_language: the model does not translate from 'fr', but from en")
 
 
 def test_scoring_errors_are_printed_as_one_line(tmp_path: Path, teacher: Path) -> None:

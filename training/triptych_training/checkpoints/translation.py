@@ -40,6 +40,12 @@ class Checkpoint:
     samples: Sequence[Pair] = ()
     languages: ModelLanguages = field(default_factory=ModelLanguages)
 
+    def check_source(self, code: str) -> None:
+        """Check a source language ("": not named). Raises RecipeError: the model does not translate from it."""
+        sources = self.languages.sources or (self.source_language,)
+        if code and code not in sources:
+            raise RecipeError(f"source_language: the model does not translate from {code!r}, but from {', '.join(sources)}")
+
     def prefix(self, target_language: str = "") -> Ids:
         """Return the ids to put before a source that is to be translated to `target_language` ("": the only one).
 

@@ -30,6 +30,7 @@ def score_checkpoint(
     """
     target_language = one_language(paths, "target", target_language)
     checkpoint, pairs = load_checkpoint(folder), read_pairs(undirected_files(paths))
+    checkpoint.check_source(one_language(paths, "source", ""))
     prefix, limit = checkpoint.prefix(target_language), checkpoint.model.config.max_positions
     ids = [[*prefix, *encoding.ids] for encoding in checkpoint.tokenizer.encode_batch([source for source, _ in pairs])]
     if (longest := max(map(len, ids))) > limit:

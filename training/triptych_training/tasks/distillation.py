@@ -117,6 +117,7 @@ def distill(
         raise RecipeError(f"out: {out} exists already")
     recipe = replace(recipe, target_language=one_language(recipe.pairs, "target", recipe.target_language))
     checkpoint = load_checkpoint(teacher)
+    checkpoint.check_source(one_language(recipe.pairs, "source", ""))
     originals, texts = read_pairs(undirected_files(recipe.pairs)), list(_read_texts(recipe.texts))
     sources = list(dict.fromkeys(chain((source for source, _ in originals), texts)))
     work = _WorkFolder(out, recipe.chunk, _settings(teacher, recipe, sources))
