@@ -183,9 +183,10 @@ class Session:
         self._run_options: RunOptions | None = None
         self.takes_sequences = False  # attention of encoders reads several sequences in one row, if it has their lengths
         if place is None or place.memory.device.kind == "cpu":
-            entries = cpu_entries(threads, exact_products=int8_saturates() and not saturation_free)
+            exact = int8_saturates() and not saturation_free
+            entries = cpu_entries(threads, exact_products=exact)
             self._session, native = _open_on_cpu(path, threads, {**entries, KERNEL_SET: kernel_set}, kernels)
-            self.takes_sequences = native and takes_sequences()
+            self.takes_sequences = native and takes_sequences() and not exact
         else:
             self._session = _open_on_gpu(path, place)
             self._run_options = RunOptions()

@@ -744,15 +744,19 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
       if (!status && op) status = reinterpret_cast<Status (*)(void*, const CustomOp*)>(call(ADD_OP))(domain, op);
     return status ? status : reinterpret_cast<Status (*)(void*, void*)>(call(ADD_DOMAIN))(options, domain);
   };
-  char set[16] = "";
-  size_t size = sizeof set;
-  const auto entry = reinterpret_cast<Status (*)(const void*, const char*, char*, size_t*)>(call(CONFIG_ENTRY));
-  if (Status status = entry(options, "triptych.kernels", set, &size)) {  // none, or too long for one of ours
-    reinterpret_cast<void (*)(Status)>(call(RELEASE_STATUS))(status);
-    set[0] = 0;
-  }
+  const auto read_entry = [&](const char* name, char (&value)[16]) {
+    size_t size = sizeof value;
+    const auto entry = reinterpret_cast<Status (*)(const void*, const char*, char*, size_t*)>(call(CONFIG_ENTRY));
+    if (Status status = entry(options, name, value, &size)) {  // none, or too long for one of ours
+      reinterpret_cast<void (*)(Status)>(call(RELEASE_STATUS))(status);
+      value[0] = 0;
+    }
+  };
+  char set[16] = "", exact[16] = "";
+  read_entry("triptych.kernels", set);
+  read_entry("session.x64quantprecision", exact);  // the runtime makes weights unsigned bytes, which it multiplies itself
   const bool attends = !std::strcmp(set, "generation"), generates = attends || !std::strcmp(set, "products"), multiplies = generates && choose().width;
-  const bool has_bytes = choose().panel;
+  const bool has_bytes = choose().panel && std::strcmp(exact, "1");
   const CustomOp* attention = generates ? attends ? &causal : nullptr : &floats;
   Status status = add("com.microsoft", {attention, generates ? nullptr : &bytes, has_bytes ? &product : nullptr,
                                         has_bytes ? &encoder_attention : nullptr});

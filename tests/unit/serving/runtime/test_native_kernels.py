@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from triptych_export.quantization.functions import add_function, norm_to_bytes, per_token_product
 from triptych_serving.errors import EngineError
+from triptych_serving.runtime import session as session_module
 from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native import library as installed
 from triptych_serving.runtime.native.compiler import LIBRARY, SOURCE, compile_library
@@ -331,6 +332,23 @@ def test_products_equal_those_of_integers(
         np.testing.assert_allclose(
             found.reshape(count, columns), expected[:count], rtol=2e-7, atol=1e-6 if "bias" in has else 0
         )
+
+
+def test_products_that_the_runtime_makes_exact_stay_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path
+) -> None:
+    """Without VNNI, it makes weights unsigned that could overflow."""
+    monkeypatch.setattr(session_module, "int8_saturates", lambda: True)
+    rng = np.random.default_rng(1)
+    inputs, weights = rng.integers(0, 256, (5, 64), np.uint8), rng.integers(0, 256, (64, 32), np.uint8)
+    constants = {"weights": weights, "step": STEP, "scales": np.ones(1, np.float32)}
+    constants |= {"zero": np.array(131, np.uint8), "zeros": np.array(128, np.uint8)}
+    names = ["inputs", "weights", "step", "scales", "zero", "zeros"]
+    node = helper.make_node("MatMulIntegerToFloat", names, ["result"], domain="com.microsoft")
+    session = Session(save(tmp_path, [node], [("inputs", UINT8, [5, 64])], RESULT, constants), kernels=library)
+    assert not session.takes_sequences
+    [found] = session.run({"inputs": inputs})
+    np.testing.assert_allclose(found, STEP * ((inputs.astype(np.int64) - 131) @ (weights.astype(np.int64) - 128)), rtol=2e-7)
 
 
 @pytest.mark.parametrize("level", BYTE_LEVELS)
