@@ -11,6 +11,7 @@ LIBRARY = SOURCE.with_suffix(".so")
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-math-errno", "-w")
 SPLIT = "-flto=auto"  # generates code on every processor: half a minute less with two; not every linker can
+OLD = "-DWITHOUT_AVX_VNNI"  # GCC 11 or later may use an assembler before binutils 2.36, which lacks these instructions
 LONGEST = 600  # seconds
 
 
@@ -22,7 +23,7 @@ def compile_library(target: Path = LIBRARY) -> str:
     try:
         with tempfile.TemporaryDirectory(dir=target.parent) as work:
             made = Path(work) / target.name
-            for flags in ((*FLAGS, SPLIT), FLAGS):
+            for flags in ((*FLAGS, SPLIT), FLAGS, (*FLAGS, OLD)):
                 command = [*compiler.split(), *flags, str(SOURCE), "-o", str(made)]
                 result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST)
                 if not result.returncode:

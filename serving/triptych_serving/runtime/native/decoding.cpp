@@ -232,12 +232,16 @@ namespace avx2 {
 END_TARGET
 #undef VNNI
 #define VNNI true
-#if __has_include(<avxvnniintrin.h>)  // compilers that know it
+#if __has_include(<avxvnniintrin.h>) && !defined(WITHOUT_AVX_VNNI)  // compilers that know it; compiler.py defines the latter
 BEGIN_TARGET("avx2,fma,avxvnni")
 namespace avx2::vnni {
 #include "multiply.h"
 }
 END_TARGET
+#else
+namespace avx2::vnni {
+using avx2::LEVEL_OF_KERNELS;
+}
 #endif
 #undef LEVEL
 #define LEVEL AVX512
@@ -285,9 +289,7 @@ const Level& choose() {
   } levels[] = {
       {"avx512_vnni", avx512 && __builtin_cpu_supports("avx512vnni"), avx512::vnni::LEVEL_OF_KERNELS},
       {"avx512", avx512, avx512::LEVEL_OF_KERNELS},
-#if __has_include(<avxvnniintrin.h>)
       {"avx_vnni", avx2 && avx_vnni, avx2::vnni::LEVEL_OF_KERNELS},
-#endif
       {"avx2", avx2, avx2::LEVEL_OF_KERNELS},
       {"plain", true, plain::LEVEL_OF_KERNELS},
   };
