@@ -85,10 +85,10 @@ std::shared_ptr<const Packed> share(std::shared_ptr<const Packed> packed) {
   return packed;
 }
 
-// Compute panels of columns of so many bytes each.
+// Compute panels of columns of so many bytes each: none if the depth is 0.
 template <typename Function>
 void run_panels(const Kernel& kernel, void* context, int64_t columns, int64_t width, int64_t bytes, Function function) {
-  const int64_t panels = (columns + width - 1) / width, each = std::max<int64_t>(1, PART / bytes);
+  const int64_t panels = (columns + width - 1) / width, each = std::max<int64_t>(1, PART / std::max<int64_t>(1, bytes));
   run_parallel(kernel, context, (panels + each - 1) / each, [&](int64_t part) {
     function(part * each, std::min((part + 1) * each, panels));
   });

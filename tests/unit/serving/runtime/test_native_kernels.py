@@ -298,7 +298,7 @@ def write_product(folder: Path, weights: NDArray[np.int8], scales: NDArray[np.fl
 
 @pytest.mark.parametrize("level", BYTE_LEVELS)
 @pytest.mark.parametrize("has", [set(), {"step", "zero", "bias"}, {"step"}, {"zero", "bias", "given", "tokens"}])
-@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 64, 64), (4, 30, 7), (16, 256, 150), (33, 512, 1_040)])
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 64, 64), (4, 30, 7), (16, 256, 150), (33, 512, 1_040), (2, 0, 5)])
 def test_products_equal_those_of_integers(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -428,7 +428,7 @@ def write_float_product(folder: Path, weights: NDArray[np.float32], kind: str) -
 
 @pytest.mark.parametrize("level", ["", "avx2", "plain"])
 @pytest.mark.parametrize("kind", ["MatMul", "Gemm", "transposed Gemm", "given"])
-@pytest.mark.parametrize(("depth", "columns"), [(1, 1), (1_030, 1_300)])
+@pytest.mark.parametrize(("depth", "columns"), [(1, 1), (1_030, 1_300), (0, 5)])
 def test_products_of_floats_equal_float64_and_do_not_depend_on_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path, level: str, kind: str, depth: int, columns: int
 ) -> None:
