@@ -132,8 +132,7 @@ def _mbart_languages(
     sources = _source_frames(tokens, after=not is_mbart50)
     by_token = {token: code for code, token in tokens.items()}
     if generation.start in by_token:
-        forced = () if generation.first_token is None else (generation.first_token,)
-        return CheckpointLanguages(sources, {by_token[generation.start]: TargetFrame(forced=forced)})
+        return CheckpointLanguages(sources, {by_token[generation.start]: TargetFrame(forced=generation.forced)})
     return CheckpointLanguages(sources, _forced_targets(tokens, first))
 
 
@@ -174,9 +173,8 @@ def _marian_languages(folder: Folder, tokenizer: Tokenizer, generation: Generati
     found = next((pair.groupdict() for name in names if (pair := MARIAN_PAIR.search(name))), {})
     source = single(config.get("source_lang") or found.get("source"))
     tokens = language_tokens(tokenizer, MARIAN_TOKEN)
-    forced = () if generation.first_token is None else (generation.first_token,)
-    targets = {code: TargetFrame(before=(token,), forced=forced) for code, token in tokens.items() if is_known(code)}
+    targets = {code: TargetFrame(before=(token,), forced=generation.forced) for code, token in tokens.items() if is_known(code)}
     skipped = ", ".join(code for code in tokens if code not in targets)
     notes = {"language_tokens_not_offered": skipped} if skipped else {}
     target = single(config.get("target_lang") or found.get("target"))
-    return CheckpointLanguages({source: SourceFrame()}, targets or {target: TargetFrame(forced=forced)}, notes=notes)
+    return CheckpointLanguages({source: SourceFrame()}, targets or {target: TargetFrame(forced=generation.forced)}, notes=notes)

@@ -130,6 +130,5 @@ def _languages(
 ) -> CheckpointLanguages:
     if not tasks:
         return text_to_text(before, generation.first_token)
-    forced = () if generation.first_token is None else (generation.first_token,)
-    targets = {target: TargetFrame(task["prefix"], forced=forced) for (_, target), task in tasks.items()}
+    targets = {target: TargetFrame(task["prefix"], forced=generation.forced) for (_, target), task in tasks.items()}
     return CheckpointLanguages({source: SourceFrame(tuple(before)) for source, _ in tasks}, targets)

@@ -99,6 +99,11 @@ class GenerationSettings:
     unsupported: str  # settings without an equivalent, for the model card; empty if there are none
     first_token: int | None = None  # id with which every output begins; None: any token
 
+    @property
+    def forced(self) -> tuple[int, ...]:
+        """The first token as the start of a translation, which may be empty."""
+        return () if self.first_token is None else (self.first_token,)
+
 
 def read_generation(
     folder: Folder, limit: int, defaults: Mapping[str, Any], wanted: Mapping[str, Any] | None = None
