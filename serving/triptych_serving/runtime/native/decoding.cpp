@@ -106,7 +106,7 @@ constexpr int64_t AHEAD = 4096;   // bytes: weights are fetched into the first c
 constexpr float TOKEN_STEP = 1.0f / 127, SMALLEST_TOKEN = 1e-20f;  // as in the functions that export writes
 constexpr int32_t TOKEN_ZERO = 128;
 
-constexpr int64_t rounded(int64_t depth) { return (depth + 3) / 4 * 4; }
+constexpr int64_t round_up(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
 
 // One row's head.
 template <typename T>

@@ -60,7 +60,7 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
     block.scale = kernel.scale > 0 ? kernel.scale : 1 / std::sqrt(static_cast<float>(size));
     scores.resize(MOST_AT_ONCE * block.stride);
     block.scores = scores.data();
-    const int64_t whole = (size + ROUNDING - 1) / ROUNDING * ROUNDING;
+    const int64_t whole = round_up(size, ROUNDING);
     if (whole == size) {
       if (count) kernel.level.attend_block(block);
     } else if (count) {  // heads that do not fill vectors are copied to some that do

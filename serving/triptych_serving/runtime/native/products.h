@@ -5,16 +5,14 @@ constexpr size_t HUGE_PAGE = 1 << 21;
 constexpr int64_t LARGEST_OF_7 = 64;  // two products of such weights with unsigned bytes have a sum of 16 bits
 constexpr int64_t PART = 1 << 17;  // bytes of weights that a thread takes at a time: they stay in the second cache for all rows
 
-int64_t pad(int64_t columns, int64_t panel) { return (columns + panel - 1) / panel * panel; }
-
 // Memory on huge pages, if it is large: with fewer translations of addresses, weights are read faster.
 struct Memory {
   size_t size;
   void* data;
 
-  explicit Memory(size_t bytes) : size((bytes + LINE - 1) / LINE * LINE) {
+  explicit Memory(size_t bytes) : size(round_up(bytes, LINE)) {
     const size_t unit = size < HUGE_PAGE ? LINE : HUGE_PAGE;
-    data = std::aligned_alloc(unit, (size + unit - 1) / unit * unit);
+    data = std::aligned_alloc(unit, round_up(size, unit));
     if (!data) throw std::bad_alloc();
 #if defined(MADV_HUGEPAGE)
     if (unit == HUGE_PAGE) madvise(data, size / unit * unit, MADV_HUGEPAGE);  // advice, which may be ignored
@@ -24,41 +22,34 @@ struct Memory {
   ~Memory() { std::free(data); }
 };
 
-// Return bytes `[depth, columns]`, or their halves `[2 depth, columns]` if the products of a level could overflow with them.
-std::vector<int8_t> parts_of(const Level& level, const int8_t* from, int64_t depth, int64_t columns) {
-  const int64_t size = depth * columns, whole = rounded(depth) * columns;
-  std::vector<int8_t> parts(whole);
-  std::copy(from, from + size, parts.begin());
-  const auto fits = [](int8_t weight) { return weight >= -LARGEST_OF_7 && weight <= LARGEST_OF_7; };
-  if (level.takes_bytes || std::all_of(from, from + size, fits)) return parts;
-  parts.resize(2 * whole);
-  for (int64_t i = 0; i < size; i++) parts[whole + i] = from[i] - (parts[i] = from[i] / 2);
-  return parts;
+bool has_7_bits(const int8_t* weights, int64_t size) {
+  return std::all_of(weights, weights + size, [](int8_t weight) { return weight >= -LARGEST_OF_7 && weight <= LARGEST_OF_7; });
 }
 
 // Weights as the kernels read them. Equal ones of several sessions share memory.
 struct Packed {
-  int64_t depth, columns, parts = 1;  // the depth of bytes is rounded up
+  int64_t depth, columns, parts = 1;  // the depth of bytes is rounded up; 2 parts: halves, where sums of the weights' products could overflow
   Memory memory;
   std::vector<int32_t> sums;  // of bytes
 
-  Packed(const Level& level, const int8_t* from, int64_t from_depth, int64_t columns)
-      : Packed(level.panel, parts_of(level, from, from_depth, columns), rounded(from_depth), columns) {}
   // In each panel of columns, four bytes of each column are together.
-  Packed(int64_t panel, const std::vector<int8_t>& from, int64_t depth, int64_t columns)
-      : depth(depth), columns(columns), parts(static_cast<int64_t>(from.size()) > depth * columns ? 2 : 1),
-        memory(pad(columns, panel) * depth * parts), sums(pad(columns, panel)) {
-    std::memset(memory.data, 0, memory.size);  // the last panel is not filled
-    int8_t* to = static_cast<int8_t*>(memory.data);
-    for (int64_t first = 0; first < columns; first += panel)
-      for (int64_t k = 0; k < depth * parts; k += 4, to += 4 * panel) {
-        const int8_t* const rows = from.data() + k * columns + first;
-        for (int64_t i = 0; i < std::min(panel, columns - first); i++)
-          for (int64_t j = 0; j < 4; j++) sums[first + i] += to[4 * i + j] = rows[j * columns + i];
-      }
+  Packed(const Level& level, const int8_t* from, int64_t from_depth, int64_t columns)
+      : depth(round_up(from_depth, 4)), columns(columns), parts(level.takes_bytes || has_7_bits(from, from_depth * columns) ? 1 : 2),
+        memory(round_up(columns, level.panel) * depth * parts), sums(round_up(columns, level.panel)) {
+    std::memset(memory.data, 0, memory.size);  // the last panel is not filled, nor is the rounded depth
+    int8_t* __restrict to = static_cast<int8_t*>(memory.data);
+    for (int64_t first = 0; first < columns; first += level.panel)
+      for (int64_t part = 0; part < parts; part++)
+        for (int64_t k = 0; k < depth; k += 4, to += 4 * level.panel)
+          for (int64_t j = 0; j < std::min<int64_t>(4, from_depth - k); j++) {
+            const int8_t* const row = from + (k + j) * columns + first;
+            const int64_t count = std::min(level.panel, columns - first);
+            int32_t* const __restrict sum = sums.data() + first;
+            for (int64_t i = 0; i < count; i++) sum[i] += to[4 * i + j] = part ? row[i] - row[i] / 2 : parts == 1 ? row[i] : row[i] / 2;
+          }
   }
   Packed(const Level& level, const float* from, int64_t depth, int64_t columns, bool transposed)
-      : depth(depth), columns(columns), memory(pad(columns, level.width) * depth * sizeof(float)) {
+      : depth(depth), columns(columns), memory(round_up(columns, level.width) * depth * sizeof(float)) {
     level.pack_floats(from, depth, columns, transposed, static_cast<float*>(memory.data));
   }
 
