@@ -154,7 +154,7 @@ class DecodeEngine(Engine[Row]):
             worker.niceness = WIDE_NICENESS
         narrow = NARROW_SLOTS if wide_workers else sys.maxsize
         busy = max(1, count * options.slots // BUSY_SHARE)
-        make_queue = partial(DecodeScheduler, options.limits, self._count_rows, busy, narrow, options.on_gpus)
+        make_queue = partial(DecodeScheduler, options.limits, self._count_rows, busy, options.slots, narrow, options.on_gpus)
         super().__init__(make_queue, workers, "triptych-engine", options.gives_way, clock)
         # Of their own: a thread of a low priority that is woken for nothing keeps Python's lock from others for a long time.
         self._wide_changed = threading.Condition(self._lock)

@@ -64,6 +64,7 @@ class DecodeScheduler(CallQueue[Row]):
         limits: of the queue and of the rows that join together.
         running: returns the number of running rows of a kind, in all workers.
         busy: number of running rows from which rows take notably longer than alone.
+        turn: slots that rows of a call share a turn for, as of FairQueue.
         narrow: hypotheses that a row of the search lane may have; rows with more are wide.
         on_gpus: GPUs run the graphs.
     """
@@ -73,10 +74,11 @@ class DecodeScheduler(CallQueue[Row]):
         limits: DecodeLimits,
         running: Callable[[LaneKind], int] = lambda _: 0,
         busy: int = 1,
+        turn: int = 1,
         narrow: int = sys.maxsize,
         on_gpus: bool = False,
     ) -> None:
-        super().__init__(limits, LaneKind, lambda row: row.search.slots)
+        super().__init__(limits, LaneKind, lambda row: row.search.slots, turn=turn)
         self._gather_seconds = limits.gather_seconds
         tokens, rows = (GPU_PREFILL_TOKENS, GPU_REFILL_ROWS) if on_gpus else (PREFILL_TOKENS, REFILL_ROWS)
         self._prefill_tokens = tokens if limits.prefill_tokens is None else limits.prefill_tokens
@@ -168,11 +170,15 @@ class DecodeScheduler(CallQueue[Row]):
         return max(filter(None, forecasts), key=lambda forecast: forecast.total, default=None)
 
     def _forecast_expected(self, expected: ExpectedCall, deadline: float | None, now: float) -> Forecast | None:
-        """Any of the lanes that are in use may be meant: the quickest decides."""
+        """Any of the lanes that are in use may be meant: the quickest decides. Its rows count like those that wait there."""
         greedy = (LaneKind.GREEDY, LaneKind.SHORT_GREEDY)
         kinds = greedy if expected.greedy else tuple(kind for kind in LaneKind if kind not in greedy)
         used = [kind for kind in kinds if self._estimators[kind].is_known]
-        forecasts = [self._forecast_for(kind, (expected.rows, 1), 0, deadline, now) for kind in used]
+        forecasts = []
+        for kind in used:
+            queue = self._queues[kind]
+            own = (expected.rows - 1) * queue.tokens / queue.rows if queue.rows else 0
+            forecasts.append(self._forecast_for(kind, (expected.rows, 1), own, deadline, now))
         known = [forecast for forecast in forecasts if forecast]
         return min(known, key=lambda forecast: forecast.total) if known and len(known) == len(used) else None
 
@@ -181,7 +187,7 @@ class DecodeScheduler(CallQueue[Row]):
         return self._forecast_for(kind, (costs, rows[-1].search.slots), tokens, deadline, now)
 
     def _forecast_for(
-        self, kind: LaneKind, costs: tuple[int, int], own: int, deadline: float | None, now: float
+        self, kind: LaneKind, costs: tuple[int, int], own: float, deadline: float | None, now: float
     ) -> Forecast | None:
         """Forecast for one lane, None if the engine is not busy.
 

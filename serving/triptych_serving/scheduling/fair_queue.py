@@ -48,7 +48,8 @@ class FairQueue(Generic[RowT]):
         cost: share of the engine that a row takes, at least 1.
         unit: a row takes its cost in virtual time, rounded up to a multiple of it: rows that cost less do not pass each other.
         turn: rows of a call that take so much together share a turn. With a part of every batch each, calls would all end with
-            the last one, and a device would wait for their next rows.
+            the last one: late together under load, and a device would wait for their next rows. Rows of a call that streams
+            have turns of their own, so that the first one is soon served.
     """
 
     def __init__(self, cost: Callable[[RowT], int], unit: int = 1, turn: int = 1) -> None:
@@ -77,11 +78,12 @@ class FairQueue(Generic[RowT]):
         due = _due(call.deadline, call.arrived)
         joins = due < self._latest_due.get(self._now, -math.inf)
         times = [self._time(row) for row in rows]
+        turn = 1 if call.streams else self._turn
         total = sum(times)  # a call that ends inside a turn does not wait for the turn's end
-        start = self._now - (min(_rounded(times[0], self._turn), total) if joins else 0)
+        start = self._now - (min(_rounded(times[0], turn), total) if joins else 0)
         for row, taken in zip(rows, accumulate(times), strict=True):
             self._arrivals += 1
-            row.order, row.waiting = (start + min(_rounded(taken, self._turn), total), due, self._arrivals), True
+            row.order, row.waiting = (start + min(_rounded(taken, turn), total), due, self._arrivals), True
             self.tokens += row.size
         cost = sum(map(self._cost, rows))
         entry = self._entries[call] = _Entry(call, rows, cost, due)

@@ -157,7 +157,7 @@ class Call(Generic[RowT]):
         rows: at least one.
         listener: called for tokens and at the end.
         deadline: clock seconds after which the result is useless, or None.
-        streams: call the listener for every token.
+        streams: call the listener for every token; the rows get their turns one at a time.
         field: the request's field that the rows come from, for error messages.
 
     Raises:

@@ -102,7 +102,7 @@ class DecodeSimulation(Simulation):
         return bool(self.running)
 
     def make_queue(self, limits: DecodeLimits | None) -> DecodeScheduler:
-        return DecodeScheduler(limits or DecodeLimits(), lambda _: len(self.running), self.slots // 4)
+        return DecodeScheduler(limits or DecodeLimits(), lambda _: len(self.running), self.slots // 4, self.slots)
 
     def make_row(self, length: int) -> Row:
         return Row([5] * TOKENS, length)

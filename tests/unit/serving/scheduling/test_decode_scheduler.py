@@ -189,6 +189,9 @@ def test_a_lane_that_is_behind_does_not_reject_rows_of_another() -> None:
         scheduler.submit(make_call(deadline=45.0), 10.0)
     with pytest.raises(OverloadedError):
         scheduler.check(ExpectedCall(), 45.0, 10.0)
+    with pytest.raises(OverloadedError):
+        scheduler.check(ExpectedCall(100), 105.0, 10.0)  # 90 s of waiting, and 10 s for rows of its own
+    scheduler.check(ExpectedCall(30), 105.0, 10.0)
     scheduler.submit(make_call(deadline=11.0), 10.0)  # it goes before the patient ones
     scheduler.submit(searching(), 10.0)
     scheduler.check(ExpectedCall(greedy=False), 45.0, 10.0)

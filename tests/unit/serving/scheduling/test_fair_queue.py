@@ -118,6 +118,15 @@ def test_rows_of_a_call_share_a_turn() -> None:
     assert take(queue, 9) == [lone, first, first, second, second, first, first, second, second]
 
 
+def test_rows_of_a_stream_have_turns_of_their_own() -> None:
+    queue: FairQueue[Row] = FairQueue(lambda _: 1, turn=4)
+    first, second = make_call(rows=4), make_call(rows=4)
+    stream = RecordedCall([Row([7], 8), Row([7], 8)], streams=True)
+    for call in (first, second, stream):
+        add(queue, call)
+    assert take(queue, 10) == [stream, stream, *[first] * 4, *[second] * 4]
+
+
 def test_rows_below_the_unit_keep_their_order() -> None:
     queue: FairQueue[Row] = FairQueue(lambda row: row.size, unit=20)
     long, short, longest = (make_call(rows=2, source=[7] * size) for size in (20, 5, 21))

@@ -33,7 +33,7 @@ def check_overload(outcome: Simulation, capacity: float, deadline: float) -> Non
     assert outcome.now < SECONDS + 1.5 * deadline
 
 
-@pytest.mark.parametrize(("rows", "deadline"), [((1,), 1.5), ((1, 2, 3, 4, 5), 4.0), ((12,), 4.0)])
+@pytest.mark.parametrize(("rows", "deadline"), [((1,), 1.5), ((1, 2, 3, 4, 5), 4.0), ((12,), 4.0), ((8, 32), 6.0)])
 def test_an_overloaded_decode_engine_keeps_its_goodput(rows: tuple[int, ...], deadline: float) -> None:
     capacity = capacity_of(DecodeSimulation, rows)
     check_overload(DecodeSimulation().run(traffic(capacity, FACTOR, deadline, rows)), capacity, deadline)
