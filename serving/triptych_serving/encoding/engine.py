@@ -11,7 +11,7 @@ from typing import Any
 from triptych_serving.errors import UnavailableError
 from triptych_serving.scheduling.batch_scheduler import BatchLimits, BatchScheduler
 from triptych_serving.scheduling.engine import SHUTTING_DOWN, Engine, Worker
-from triptych_serving.scheduling.request import Item
+from triptych_serving.scheduling.request import Call, Item
 from triptych_serving.scheduling.wait_estimator import ExpectedCall, Forecast
 
 
@@ -29,6 +29,9 @@ class Runner(ABC):
     @abstractmethod
     def finish(self, items: Sequence[Item], outputs: Any) -> None:
         """Write every item's `result`, each a copy: a view would keep the whole batch in memory."""
+
+    def stop(self, batch: Any) -> None:  # noqa: B027
+        """End `run` early, from another thread, where a request can make it take for ever: no caller waits for the batch."""
 
     def warm_up(self) -> None:  # noqa: B027
         """Run once or twice, before any `prepare`, if the first run is slow."""
@@ -63,6 +66,7 @@ class OneShotWorker(Worker):
     """One thread's batch."""
 
     planned = False  # it runs, or waits for a run
+    batch: Any = None  # while it runs
 
 
 class OneShotEngine(Engine[Item]):
@@ -98,6 +102,22 @@ class OneShotEngine(Engine[Item]):
         """Count a call that was rejected before it came here."""
         with self._changed:
             self._queue.counters.rejected += 1
+
+    def cancel(self, call: Call[Item]) -> None:
+        with self._changed:
+            super().cancel(call)
+            self._stop_runs()
+
+    def _abort(self) -> None:
+        super()._abort()
+        self._stop_runs()
+
+    def _stop_runs(self) -> None:
+        """End the runs that no caller waits for any more, or all if the engine must end now. Holds the lock."""
+        for worker in self._workers:
+            if worker.batch is not None and (self._aborting or all(item.call.over for item in worker.held)):
+                assert self._runner is not None, "workers end before the runner is released"
+                self._runner.stop(worker.batch)
 
     def _wake(self) -> None:
         if self._may_plan():
@@ -153,7 +173,7 @@ class OneShotEngine(Engine[Item]):
             try:
                 batch = runner.prepare(items)
                 with self._slots:
-                    if not self._begin(items, worker):
+                    if not self._begin(items, batch, worker):
                         return
                     began = self._clock()
                     outputs = runner.run(batch)
@@ -163,14 +183,17 @@ class OneShotEngine(Engine[Item]):
             runner.finish(items, outputs)
         except Exception as error:  # the server must survive any failure of a batch
             with self._changed:
-                self._retry(worker, items, error)
+                if all(item.call.over for item in items):  # stopped, most likely
+                    self._free(items, worker)
+                else:
+                    self._retry(worker, items, error)
         else:
             self._report(items, worker, planned)
         finally:
             if batch is not None:
                 runner.release(batch)
 
-    def _begin(self, items: tuple[Item, ...], worker: OneShotWorker) -> bool:
+    def _begin(self, items: tuple[Item, ...], batch: Any, worker: OneShotWorker) -> bool:
         """Start a run. False if no caller waits for the batch any more."""
         with self._changed:
             now = self._clock()
@@ -178,15 +201,21 @@ class OneShotEngine(Engine[Item]):
                 self._fail([item.call for item in items], UnavailableError(SHUTTING_DOWN))
             alive = [item for item in items if not self._queue.expire(item.call, now)]
             if not alive:
-                worker.held.clear()
-                self._queue.counters.freed += len(items)
+                self._free(items, worker)
+                return False
             for item in alive:
                 item.started = now
-            return bool(alive)
+            worker.batch = batch
+            return True
+
+    def _free(self, items: tuple[Item, ...], worker: OneShotWorker) -> None:
+        """Give up a batch that no caller waits for. Holds the lock."""
+        worker.held.clear()
+        self._queue.counters.freed += len(items)
 
     def _leave_run(self, worker: OneShotWorker) -> None:
         with self._changed:
-            worker.planned = False
+            worker.planned, worker.batch = False, None
             if self._stopping:
                 self._changed.notify_all()
             else:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from triptych_serving.runtime.session import Array, Session
+from triptych_serving.runtime.session import Array, RunStop, Session
 
 # Runs after one that had others beside it: they have few threads too, as others will probably come beside them again. Else the
 # runs of two or three clients take turns at having more threads than there are CPUs.
@@ -28,15 +28,17 @@ class LoneSession(Session):
         self._running = 0
         self._shared = 0  # next runs that others are expected beside
 
-    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None, stop: RunStop | None = None
+    ) -> list[Array]:
         if self._lone is None:
-            return super().run(inputs, outputs)
+            return super().run(inputs, outputs, stop)
         with self._lock:
             self._shared = SHARED_RUNS if self._running else max(0, self._shared - 1)
             alone = not self._shared
             self._running += 1
         try:
-            return self._lone.run(inputs, outputs) if alone else super().run(inputs, outputs)
+            return self._lone.run(inputs, outputs, stop) if alone else super().run(inputs, outputs, stop)
         finally:
             with self._lock:
                 self._running -= 1

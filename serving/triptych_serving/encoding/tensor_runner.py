@@ -1,14 +1,14 @@
 """Batches of plain tensors through a graph."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from triptych_serving.encoding.engine import Runner
 from triptych_serving.errors import EngineError, InvalidInputError
-from triptych_serving.runtime.session import Array, InvalidArgument, Session
+from triptych_serving.runtime.session import Array, InvalidArgument, RunStop, Session
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.request import Item
 
@@ -37,6 +37,7 @@ class TensorBatch:
     outputs: tuple[str, ...]
     inputs: Tensors
     results: Sequence[Array] = ()
+    stop: RunStop = field(default_factory=RunStop)
 
 
 class TensorRunner(Runner):
@@ -59,12 +60,16 @@ class TensorRunner(Runner):
     def run(self, batch: list[TensorBatch]) -> list[TensorBatch]:
         for part in batch:
             try:
-                part.results = self._session.run(part.inputs, part.outputs)
+                part.results = self._session.run(part.inputs, part.outputs, part.stop)
             except EngineError as error:
                 if isinstance(error.__cause__, InvalidArgument) and len(batch) == len(part.items) == 1:
                     raise InvalidInputError("inputs", f"the graph rejects them: {error.__cause__}") from error
                 raise
         return batch
+
+    def stop(self, batch: list[TensorBatch]) -> None:
+        for part in batch:
+            part.stop.set()
 
     def finish(self, items: Sequence[Item], outputs: list[TensorBatch]) -> None:
         for part in outputs:

@@ -56,7 +56,7 @@ CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
 # An entry of a session's configuration, which the library of kernels reads: for decoder-only models, with attention or without.
 KERNEL_SET, GENERATION, PRODUCTS = "triptych.kernels", "generation", "products"
 LIBRARY_BYTES = 64 << 20  # of a GPU, for a session's libraries: their handles and workspaces
-ERRORS = 3  # severity of what is written to the runtime's log
+ERRORS, FATAL = 3, 4  # severity of what is written to the runtime's log
 NO_LIBRARIES = (
     "the runtime's CUDA provider cannot be used: the libraries that it needs (CUDA, cuDNN) are missing or of another version "
     "than it was built with; see stderr for details"
@@ -92,11 +92,20 @@ class RunOptions(dict[int | None, ort.RunOptions]):
     """Run options of a GPU session by `graph` as for Binding.run, created once for each."""
 
     def __missing__(self, graph: int | None) -> ort.RunOptions:
-        options = self[graph] = ort.RunOptions()
-        # Without a number, a capturing session would capture the run under a number of its own.
-        options.add_run_config_entry("gpu_graph_id", str(UNCAPTURED if graph is None else graph))
-        options.add_run_config_entry("disable_synchronize_execution_providers", "0" if graph is None else "1")
-        return options
+        self[graph] = _for_gpu(ort.RunOptions(), graph)
+        return self[graph]
+
+
+class RunStop:
+    """Ends a run of a session from another thread: between two operators, also those inside of a loop."""
+
+    def __init__(self) -> None:
+        self.options = ort.RunOptions()
+        self.options.log_severity_level = FATAL  # failures are exceptions, and being stopped is none to report
+
+    def set(self) -> None:
+        """End the run, with an EngineError, or any that begins later."""
+        self.options.terminate = True
 
 
 class Binding:
@@ -230,12 +239,20 @@ class Session:
         """Return the last dimension of an output, which the graph must fix. Raises KeyError: there is no such output."""
         return int(self._node(name).shape[-1])
 
-    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
-        """Run once and return new arrays: the named outputs in this order, or all. Raises EngineError: the runtime failed."""
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None, stop: RunStop | None = None
+    ) -> list[Array]:
+        """Run once and return new arrays: the named outputs in this order, or all.
+
+        Raises:
+            EngineError: the runtime failed, or was stopped.
+        """
         names = None if outputs is None else list(outputs)
+        options = None if stop is None else stop.options
+        if self._run_options is not None:
+            options = self._run_options[None] if options is None else _for_gpu(options, None)
         try:
             with self._guard():
-                options = None if self._run_options is None else self._run_options[None]
                 results: list[Array] = self._session.run(names, dict(inputs), options)
         except RUN_ERRORS as error:
             raise EngineError.of(error) from error
@@ -256,6 +273,13 @@ class Session:
     def _guard(self) -> AbstractContextManager[None]:
         """Return the context that keeps GPU calls apart from captures in other threads."""
         return nullcontext() if self._run_options is None else CUDA_GRAPH_LOCK.running()
+
+
+def _for_gpu(options: ort.RunOptions, graph: int | None) -> ort.RunOptions:
+    # Without a number, a capturing session would capture the run under a number of its own.
+    options.add_run_config_entry("gpu_graph_id", str(UNCAPTURED if graph is None else graph))
+    options.add_run_config_entry("disable_synchronize_execution_providers", "0" if graph is None else "1")
+    return options
 
 
 def _place_of(array: Bindable) -> tuple[str, int, type, Sequence[int], int]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 
 from triptych_serving.runtime.memory import Memory
-from triptych_serving.runtime.session import Array, Session
+from triptych_serving.runtime.session import Array, RunStop, Session
 
 
 class SessionPool:
@@ -21,15 +21,17 @@ class SessionPool:
             self._idle.put(session)
         self._memories = memories
 
-    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None, stop: RunStop | None = None
+    ) -> list[Array]:
         """Run the session that has been idle longest; waits while all of them are busy.
 
         Raises:
-            EngineError: the runtime failed.
+            EngineError: the runtime failed, or was stopped.
         """
         session = self._idle.get()
         try:
-            return session.run(inputs, outputs)
+            return session.run(inputs, outputs, stop)
         finally:
             self._idle.put(session)
 

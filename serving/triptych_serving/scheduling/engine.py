@@ -148,13 +148,17 @@ class Engine(ABC, Generic[RowT]):
             self._stopping = True
             self._aborting = self._aborting or not drain
             if self._aborting:
-                self._fail(self._queue.drain(), UnavailableError(SHUTTING_DOWN))
+                self._abort()
             self._wake_all()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
         self._on_failure = None  # it may refer to the model, and so to this engine
         self._release()
+
+    def _abort(self) -> None:
+        """Fail the calls that wait. Holds the lock."""
+        self._fail(self._queue.drain(), UnavailableError(SHUTTING_DOWN))
 
     def _work(self, worker: Worker) -> None:
         if self._gives_way:

@@ -30,7 +30,7 @@ def run(graph: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]
     session, threads = LoneSession(graph, SHARED, LONE, saturation_free=True), list[int]()
     events: list[Callable[[], Any]] = []
 
-    def note(self: Session, inputs: Any, outputs: Sequence[str] | None = None) -> list[Any]:
+    def note(self: Session, inputs: Any, outputs: Sequence[str] | None = None, stop: Any = None) -> list[Any]:
         threads.append(SHARED if self is session else LONE)
         if events:
             events.pop()()

@@ -2,24 +2,30 @@
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions
 from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner, Tensors
 from triptych_serving.errors import EngineError, InvalidInputError
-from triptych_serving.runtime.session import InvalidArgument
+from triptych_serving.runtime.session import InvalidArgument, RunStop, Session
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
+
+from ....fixtures.onnx_models import onnx_model, values
+from ..calls import RecordedCall, eventually
 
 
 class Positive:
     """A graph that keeps the positive numbers of its input, as filters and non-maximum suppression do."""
 
-    def run(self, inputs: Tensors, outputs: Sequence[str]) -> list[Any]:
+    def run(self, inputs: Tensors, outputs: Sequence[str], stop: RunStop) -> list[Any]:
         return [inputs["x"][inputs["x"] > 0]]
 
 
@@ -41,7 +47,7 @@ def test_nobody_gets_the_rows_of_others() -> None:
 class Refusing:
     """A graph that takes no negative numbers, as Gather takes no index that is out of range."""
 
-    def run(self, inputs: Tensors, outputs: Sequence[str]) -> list[Any]:
+    def run(self, inputs: Tensors, outputs: Sequence[str], stop: RunStop) -> list[Any]:
         if (inputs["x"] < 0).any():
             raise EngineError("the runtime failed") from InvalidArgument("index -1 out of range")
         return [inputs["x"]]
@@ -54,3 +60,44 @@ def test_values_that_a_graph_rejects_are_the_callers_fault(caplog: pytest.LogCap
         run_rows(engine, [Item(TensorRows({"x": np.array([-1])}, 1, ("y",)), 1)])
     engine.close(drain=False)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def looping(path: Path) -> Path:
+    """Save a graph that doubles `x` as many times as `turns` says."""
+    integers = TensorProto.INT64
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["go_out"]), helper.make_node("Add", ["value", "value"], ["value_out"])],
+        "body",
+        [*values({"turn": []}, integers), *values({"go": []}, TensorProto.BOOL), *values({"value": ["rows"]})],
+        [*values({"go_out": []}, TensorProto.BOOL), *values({"value_out": ["rows"]})],
+    )
+    loop = helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)
+    inputs = [*values({"x": ["rows"]}), *values({"turns": []}, integers)]
+    onnx.save(onnx_model([loop], inputs, values({"y": ["rows"]}), {}, opset=17), path)
+    return path
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_run_that_no_caller_waits_for_is_ended(closes: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A request can make a loop of a graph endless: neither the next request nor the end of the server waits for it."""
+
+    def call(turns: int) -> RecordedCall:
+        payload = TensorRows({"x": np.float32([1]), "turns": np.array(turns)}, 1, ("y",))
+        return RecordedCall([Item(payload, 1)])
+
+    engine = OneShotEngine(TensorRunner(Session(looping(tmp_path / "loop.onnx"))), OneShotOptions())
+    engine.start()
+    try:
+        endless, short = call(2**62), call(3)
+        engine.submit(endless)
+        eventually(lambda: engine.count_rows() == (1, 0))
+        if not closes:
+            engine.cancel(endless)
+            engine.submit(short)
+            short.wait()
+            assert short.rows[0].result["y"].tolist() == [8]
+            assert not caplog.records
+    finally:
+        engine.close(drain=False)
+    endless.wait()
+    assert endless.error is not None

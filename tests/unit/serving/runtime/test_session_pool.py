@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ class Lonely:
         self.runs = 0
         self._lock = threading.Lock()
 
-    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None, stop: Any = None) -> list[Array]:
         assert self._lock.acquire(blocking=False), "two threads run one session"
         try:
             self.runs += 1

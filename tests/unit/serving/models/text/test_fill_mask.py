@@ -133,7 +133,7 @@ def test_log_probabilities_are_fetched_only_for_targets(model: TextModel, monkey
     fetched: list[set[str]] = []
     run = Session.run
 
-    def spy(session: Session, inputs: object, outputs: Sequence[str]) -> object:
+    def spy(session: Session, inputs: object, outputs: Sequence[str], stop: None = None) -> object:
         fetched.append(set(outputs))
         return run(session, inputs, outputs)  # type: ignore[arg-type]
 
