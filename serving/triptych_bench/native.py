@@ -35,7 +35,6 @@ from triptych_client.connection import Settings
 from triptych_client.generation import GENERATE, GENERATE_STREAM
 
 STATISTICS = "/inference.GRPCInferenceService/ModelStatistics"
-PAIR_LABELS = {"next", "not_next"}  # of models that take pairs
 LANGUAGES = ("source_language", "target_language")
 
 
@@ -128,11 +127,6 @@ class NativeTarget(Target):
             if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):
                 return ()
             raise TargetError(f"{self._settings.address}: {reason(error)}") from error
-
-    @property
-    def takes_pairs(self) -> bool:
-        """True if all models that may serve the requests classify pairs of texts."""
-        return bool(self._models) and all(set(model.labels) == PAIR_LABELS for model in self._models)
 
     async def describe(self) -> dict[str, str]:
         """Describe the target, after the first response."""

@@ -2,9 +2,10 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from triptych.version import __version__
 from triptych_bench import machine
@@ -36,7 +37,7 @@ class BenchmarkSpec:
     scenario: str  # a key of `reports.summary.SCENARIOS`
     requests: RequestSpec
     plan: LoadPlan
-    inputs: Callable[[Target], list[Sample]]  # called when the target is open
+    inputs: Callable[[Target], Coroutine[Any, Any, list[Sample]]]  # called when the target is open
     source: str  # name of the inputs in the report
     batch: int = 1  # inputs per request
     concurrencies: Sequence[int] = (1,)  # of closed-loop
@@ -88,7 +89,7 @@ async def _measure(spec: BenchmarkSpec, target: Target, progress: Callable[[str]
     with interrupt.handled():
         try:
             await interrupt.unless(target.open())
-            samples = spec.inputs(target) or target.samples(RANDOM_SAMPLES, spec.plan.seed)
+            samples = await interrupt.unless(spec.inputs(target)) or target.samples(RANDOM_SAMPLES, spec.plan.seed)
             inputs = BenchmarkInputs(samples, batches_of(target, samples, spec.batch))
             outcome = await interrupt.unless(target.send(inputs.batches[0].request))  # reports failures before the warm-up
             if not outcome.ok:

@@ -185,6 +185,14 @@ class Target(ABC):
         """Generate random inputs for "infer"; empty if the target generates none. After `open`."""
         return []
 
+    async def takes_pairs(self) -> bool:
+        """Return whether the model classifies pairs of texts; no protocol says so, thus it is sent one. After `open`."""
+        try:
+            outcome = await self.send(self.prepare([Sample(("One text.", "Another text."))]))
+        except TargetError:  # the model has no input for a second text
+            return False
+        return outcome.code != grpc.StatusCode.INVALID_ARGUMENT.name
+
     @abstractmethod
     def prepare(self, samples: Sequence[Sample]) -> Request:
         """Make a request that can be sent repeatedly. Raises TargetError if the samples do not fit the model."""

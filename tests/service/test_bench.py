@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ..fixtures.encoders import write_text_bundle
 from ..fixtures.toy import MODELS, PAIRS
 from ..unit.cli.conftest import Run
 from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
@@ -79,6 +80,18 @@ def test_scenarios(server: ServerProcess, pairs: Path, scenario: str, run: Run) 
     assert found["completed"] > 0
     assert found["inputs_per_request"] == {"multi-stream": 8, "offline": 64}.get(scenario, 1)
     assert "translate" in result.err  # the table goes to stderr, since the JSON is on stdout
+
+
+@pytest.mark.parametrize("protocol", ["triptych", "oip"])
+def test_bundled_texts_are_pairs_for_models_of_pairs(tmp_path: Path, protocol: str, run: Run) -> None:
+    for name in ("single", "pair"):
+        write_text_bundle(tmp_path, "text-classification", name, pairs=name == "pair")
+    with ServerProcess(tmp_path) as server:
+        for name in ("single", "pair"):
+            flags = ("--server", server.address, "--model", name, "--protocol", protocol, "--concurrency", "1")
+            result = run("bench", "classify-text", *flags, *SHORT, "--json", "-")
+            [found] = json.loads(result.out)["runs"]
+            assert (found["completed"] > 0, found["failed"]) == (True, {})
 
 
 def started(until: str, *arguments: str | Path) -> "subprocess.Popen[str]":

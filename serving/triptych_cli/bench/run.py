@@ -178,7 +178,7 @@ def _benchmark_spec(
         scenario=scenario,
         requests=_request_spec(task, values),
         plan=_plan(values),
-        inputs=lambda target: given if given is not None else _own_inputs(task, target, values),
+        inputs=lambda target: _inputs(task, target, values, given),
         source=_source_text(task, values.get("source")),
         batch=values["batch_size"] or small,
         concurrencies=values["concurrency"] or CONCURRENCIES,
@@ -218,10 +218,17 @@ def _plan(values: Mapping[str, Any]) -> LoadPlan:
     )
 
 
-def _own_inputs(task: str, target: Target, values: Mapping[str, Any]) -> list[Sample]:
-    if TASKS[task].kind is InputKind.TENSORS:
-        return []
-    return _masked(task, bundled(task, getattr(target, "takes_pairs", True)), values)
+async def _inputs(task: str, target: Target, values: Mapping[str, Any], given: list[Sample] | None) -> list[Sample]:
+    """Return the given inputs, or those of the package; none for tensors, which the target makes up."""
+    if given is not None:
+        return given
+    match TASKS[task].kind:
+        case InputKind.TENSORS:
+            return []
+        case InputKind.TEXT_OR_PAIR:
+            return bundled(task, await target.takes_pairs())
+        case _:
+            return _masked(task, bundled(task), values)
 
 
 def _masked(task: str, samples: list[Sample], values: Mapping[str, Any]) -> list[Sample]:

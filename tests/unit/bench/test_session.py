@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from unittest.mock import Mock
+from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -12,17 +14,24 @@ from triptych_bench.reports.summary import SCENARIOS
 from triptych_bench.results import Report
 from triptych_bench.scenarios.runner import LoadPlan
 from triptych_bench.session import BenchmarkSpec, batches_of, expected_time, measure
-from triptych_bench.target import Counters, RawResponse, Sample, TargetError
+from triptych_bench.target import Counters, RawResponse, Sample, Target, TargetError
 
 from .fakes import SPEC, FakeTarget
 from .scenarios.test_scenarios import PLAN
 
 SAMPLES = [Sample("one", "1", "ONE"), Sample("two", "2", "TWO"), Sample("three", "3")]
+
+
+def inputs_of(samples: list[Sample]) -> Callable[[Target], Coroutine[Any, Any, list[Sample]]]:
+    """Make the inputs of a benchmark."""
+    return AsyncMock(return_value=samples)
+
+
 BENCHMARK = BenchmarkSpec(
     scenario="closed-loop",
     requests=replace(SPEC, task="classify-text"),
     plan=replace(PLAN, latency_limit=60.0, offline_inputs=10),
-    inputs=lambda _: SAMPLES,
+    inputs=inputs_of(SAMPLES),
     source="a test",
     concurrencies=(2,),
     rates=(100.0,),
@@ -71,13 +80,11 @@ def test_the_expected_time(scenario: str, rates: tuple[float, ...], text: str) -
 
 
 def test_inputs_are_digested_and_may_be_generated() -> None:
-    first, again, other = (
-        report_of(replace(BENCHMARK, inputs=lambda _, s=s: s)).inputs for s in (SAMPLES, SAMPLES, SAMPLES[::-1])
-    )
+    first, again, other = (report_of(replace(BENCHMARK, inputs=inputs_of(s))).inputs for s in (SAMPLES, SAMPLES, SAMPLES[::-1]))
     assert first == again
     assert first["sha256"] != other["sha256"]
     assert (first["count"], first["source"], first["mean characters"]) == ("3", "a test", "3.7")
-    report = report_of(replace(BENCHMARK, inputs=lambda _: []))
+    report = report_of(replace(BENCHMARK, inputs=inputs_of([])))
     assert report.inputs["count"] == "100"
     assert report.runs[0].quality is None
 
@@ -146,7 +153,7 @@ def test_ctrl_c_while_counters_are_read_keeps_the_run() -> None:
 
 def test_inputs_that_a_run_did_not_send_are_sent_for_the_quality() -> None:
     samples = [Sample(f"text {number}", reference=f"TEXT {number}") for number in range(800)]
-    report = report_of(replace(BENCHMARK, scenario="single-stream", inputs=lambda _: samples))
+    report = report_of(replace(BENCHMARK, scenario="single-stream", inputs=inputs_of(samples)))
     assert report.runs[0].completed < 800
     assert report.runs[0].quality
     assert report.runs[0].quality.signature == "n:800"
