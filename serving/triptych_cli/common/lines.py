@@ -105,12 +105,12 @@ def decode(raw: bytes, origin: str) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise click.ClickException(f"{origin}: {not_utf8(error)}") from error
+        raise click.ClickException(f"{origin}: {_not_utf8(error, raw)}") from error
 
 
-def not_utf8(error: UnicodeDecodeError) -> str:
-    """Return the problem of bytes that are not UTF-8."""
-    return f"not UTF-8 ({error.reason} at byte {error.start})"
+def _not_utf8(error: UnicodeDecodeError, raw: bytes) -> str:
+    """Return the problem of bytes that are not UTF-8; the error counts them from behind a byte order mark."""
+    return f"not UTF-8 ({error.reason} at byte {len(raw) - len(error.object) + error.start})"
 
 
 def check_pipe(problem: str) -> None:
@@ -139,7 +139,7 @@ def _decode(stream: BinaryIO, name: str) -> Iterator[InputLine]:
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield InputLine(text.rstrip("\r\n"), origin, size=len(raw))
             except UnicodeDecodeError as error:
-                yield InputLine("", origin, not_utf8(error), len(raw))
+                yield InputLine("", origin, _not_utf8(error, raw), len(raw))
 
 
 def batches(inputs: Iterable[Input], size: int) -> Iterator[list[Input]]:

@@ -30,6 +30,12 @@ def test_a_batch_is_run_again_without_a_bad_input() -> None:
     assert run_each(run_some, []) == []
 
 
+def test_a_byte_order_mark_counts_for_the_place_of_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfb\xff\nb\xff\n")
+    problems = [line.problem for line in read_lines((), tmp_path / "a.txt")]
+    assert problems == [f"not UTF-8 (invalid start byte at byte {place})" for place in (4, 1)]
+
+
 @pytest.mark.parametrize(("score", "text"), [(1.0, "1.0000"), (0.0001, "0.0001"), (0.00001234, "1.2e-05"), (0.0, "0.0000")])
 def test_scores_are_short(score: float, text: str) -> None:
     assert score_text(score) == text

@@ -55,6 +55,8 @@ def test_a_malformed_line_is_named(tmp_path: Path, line: str, message: str) -> N
 def test_unreadable_files_are_named_with_the_line(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", GOOD.encode() + b"caf\xe9 noir\tKaffee\n")
     assert fault(path) == f"{path}:3: not UTF-8 (invalid continuation byte at byte 3)"
+    path = write(tmp_path / "a.tsv", b"\xef\xbb\xbfcaf\xe9 noir\tKaffee\n")
+    assert fault(path) == f"{path}:1: not UTF-8 (invalid continuation byte at byte 6)"
     whole = gzip.compress("".join(f"source {i * 7919}\ttarget {i * 104729}\n" for i in range(5_000)).encode())
     path = write(tmp_path / "a.tsv.gz", whole[: len(whole) // 2])
     assert re.fullmatch(rf"{path}:\d+: cannot be read: Compressed file ended.*", fault(path))
