@@ -40,11 +40,16 @@ def create(name: str, api_keys: Path, role: str, expires: str) -> None:
     The key is shown only once and stored nowhere.
     """
     from triptych_serving.errors import SecurityError
-    from triptych_serving.security.api_keys import Role, add_key
+    from triptych_serving.security.api_keys import Role, add_key, remove_key
 
     check_stdout()
     with one_line(SecurityError, ValueError):
-        click.echo(add_key(api_keys, name, Role(role), expires))
+        key = add_key(api_keys, name, Role(role), expires)
+        try:
+            click.echo(key)
+        except OSError:  # nobody has seen it
+            remove_key(api_keys, name)
+            raise
 
 
 @command.command(name="list")
@@ -55,6 +60,7 @@ def list_keys(api_keys: Path, as_json: bool) -> None:
     from triptych_serving.errors import SecurityError
     from triptych_serving.security.api_keys import read_keys
 
+    check_stdout()
     now = datetime.now(UTC)
     with one_line(SecurityError):
         keys = read_keys(api_keys)

@@ -1,6 +1,8 @@
 """`triptych keys`."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,15 @@ def test_keys_are_printed_once_listed_and_revoked(run: Run, keys: Path) -> None:
     assert run("keys", "revoke", "app").code == 0
     assert [key.name for key in read_keys(keys)] == ["ops"]
     assert run("keys", "revoke", "app").error == f"{keys}: no key 'app'; there are: ops"
+
+
+def test_a_key_that_cannot_be_shown_is_not_kept(run: Run, keys: Path) -> None:
+    run("keys", "create", "app")
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "triptych_cli", "keys", "create", "other"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (result.returncode, result.stderr) == (1, "Error: standard output: No space left on device\n")
+    assert [key.name for key in read_keys(keys)] == ["app"]
 
 
 @pytest.mark.parametrize(
