@@ -15,7 +15,7 @@ from triptych_cli.common import options
 from triptych_cli.common.connection import connect
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.lines import read_binary
+from triptych_cli.common.lines import check_stdout, read_binary
 from triptych_cli.common.options import asks_server
 from triptych_embedded.request import InputError, ModelChoice
 
@@ -68,6 +68,7 @@ def command(
 
     if not inputs and not images:
         raise click.UsageError("name the inputs with --input or --image")
+    check_stdout()
     _refuse_twice("input", [*(name for name, _ in inputs), *{name for name, _ in images}])
     _refuse_twice("output of --labels", [name for name, _ in labels])
     arrays = {name: _read(name, path) for name, path in inputs}
@@ -139,9 +140,9 @@ def _count(name: str, text: str) -> int:
 def _read(name: str, path: str) -> Any:
     import numpy as np
 
-    content = BytesIO(read_binary(path))
     try:
-        array = np.load(content, allow_pickle=False)
+        with open(path, "rb") if Path(path).is_file() else BytesIO(read_binary(path)) as content:  # a pipe cannot seek
+            array = np.load(content, allow_pickle=False)
     except (OSError, ValueError, EOFError, BadZipFile, TokenError) as error:
         raise click.ClickException(f"{name}: {path} cannot be read as .npy: {error}") from error
     if not isinstance(array, np.ndarray):

@@ -1,12 +1,14 @@
 """`triptych infer`: its arguments, and the arrays that it reads and writes."""
 
 import io
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from triptych_cli.encoders.tensors import _read
 from triptych_client import Client
 
 from ....fixtures.encoders import write_tensors_bundle
@@ -34,6 +36,17 @@ def test_arrays_in_another_byte_order_and_of_a_pipe_are_read(run: Run, models: P
     stored = io.BytesIO()
     np.save(stored, NUMBERS)
     assert run("infer", "--models", models, "--input", "numbers=-", stdin=stored.getvalue()).success == expected
+
+
+def test_a_file_is_held_in_memory_once(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.npy"
+    np.save(path, np.zeros(1 << 20))
+    tracemalloc.start()
+    try:
+        array = _read("numbers", str(path))
+        assert array.nbytes < tracemalloc.get_traced_memory()[1] < 1.5 * array.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_inputs_that_cannot_be_used_are_named(run: Run, models: Path, file: Path, tmp_path: Path) -> None:
