@@ -8,6 +8,7 @@ import click
 
 from triptych_cli.bench import flags
 from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.lines import check_stdout
 from triptych_cli.common.options import Group, several
 
 _file = click.Path(path_type=Path)
@@ -70,6 +71,7 @@ def compare_reports(first: Path, others: tuple[Path, ...], html: Path | None, as
     from triptych_bench.reports import STDOUT, comparison, jsonfile, write
     from triptych_bench.reports.jsonfile import ReportError
 
+    check_stdout()
     with one_line(ReportError):
         reports = [jsonfile.read(path) for path in (first, *others)]
     found = compare(reports[0], reports[1:], names_of((first, *others)))

@@ -25,6 +25,7 @@ from triptych_bench.tasks import TASKS, InputKind
 from triptych_cli.common.connection import connection_settings
 from triptych_cli.common.decoding import take_decoding
 from triptych_cli.common.errors import INTERRUPTED, needs, one_line
+from triptych_cli.common.lines import check_stdout
 from triptych_cli.common.options import asks_server, is_given
 from triptych_client.connection import Settings
 from triptych_client.files import check_target
@@ -79,8 +80,10 @@ def bench(task: str, values: dict[str, Any]) -> None:
         values["protocol"] = "oip"
     shown = _shown(values)
     files = {name: values.pop(name) for name in ("json_file", "csv_file", "html_file")}
-    _check_files(files.values())
     quiet = values.pop("quiet")
+    _check_files(files.values())
+    if not quiet or any(path in reports.STDOUT for path in files.values()):
+        check_stdout()
     progress: Callable[[str], None] = (lambda _: None) if quiet else (lambda text: click.echo(text, err=True))
     with one_line(TargetError):
         source = values.get("source")  # read before a server is started for nothing

@@ -9,7 +9,7 @@ import click
 
 from triptych_cli.common import options
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.lines import open_writer
+from triptych_cli.common.lines import check_stdout, open_writer
 
 if TYPE_CHECKING:
     from triptych_text.translation_scores import TranslationScores
@@ -75,6 +75,7 @@ def score(
     from triptych_training.errors import TrainingError
     from triptych_training.evaluation.checkpoint_score import score_checkpoint
 
+    check_stdout()
     # The file is opened before the work, and replaced after it: it may be one of PAIRS.
     opened = open_writer(None if out in options.STDOUT else out) if out else nullcontext()
     with one_line(TrainingError, ValueError), opened as output:

@@ -11,7 +11,7 @@ import click
 from triptych.decoding import SplitSentences
 from triptych_cli.common import decoding, options
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.lines import batches
+from triptych_cli.common.lines import batches, check_stdout
 from triptych_cli.training.checkpoint import show_scores
 from triptych_cli.translation.backend import Backend, open_backend
 from triptych_embedded.request import BackendError, InputError, ModelChoice, TranslationRequest
@@ -27,6 +27,7 @@ _hold_out = click.option(
 @click.group(name="evaluate", cls=options.Group, help="Measure the quality of a model.")
 def command() -> None:
     """Group the tasks."""
+    check_stdout()
 
 
 @command.command(name="translation")

@@ -87,6 +87,8 @@ def test_files_of_texts_are_utf_8(run: Run, tmp_path: Path, command: tuple[str, 
     problem = "not UTF-8 (invalid start byte at byte 2)"
     assert run(*command, tmp_path / "notes").error == f"{tmp_path / 'notes'}: {problem}"
     assert run(*command, "-", stdin=b"a \xff").error == f"standard input: {problem}"
+    marked = b"\xef\xbb\xbfa \xff"  # the byte order mark counts
+    assert run(*command, "-", stdin=marked).error == "standard input: not UTF-8 (invalid start byte at byte 5)"
 
 
 def test_the_help_of_a_group_has_whole_sentences(run: Run) -> None:
@@ -106,8 +108,20 @@ def test_closed_standard_output_and_other_encodings(run: Run, monkeypatch: pytes
     assert output.buffer.getvalue().decode() == "␣  ␣ 1.00\n"
     assert output.errors == "backslashreplace"  # of names of files
     monkeypatch.setattr(sys, "stdout", None)
-    for command in (["models"], ["models", "--json"], ["attend", "a"], ["attend", "a", "--json"]):
-        assert run(*command).error == "standard output is closed; redirect it to a file, or to /dev/null"
+    for command in (
+        "models",
+        "models --json",
+        "attend a",
+        "attend a --json",
+        "bench compare a b",
+        "bench fill",
+        "bench fill --quiet --csv -",
+        "checkpoint score a b",
+        "evaluate image-classification a",
+        "infer --input a=b",
+        "keys list --api-keys a",
+    ):
+        assert run(*command.split()).error == "standard output is closed; redirect it to a file, or to /dev/null"
 
 
 @pytest.mark.parametrize(("unbuffered", "most"), [("", 0), ("1", 9)])
