@@ -15,6 +15,7 @@ from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native.compiler import LIBRARY
 
 LEVEL = "TRIPTYCH_NATIVE_KERNELS"  # environment: "off", or a level that the library reads
+LEVELS = ("avx512_vnni", "avx512", "avx_vnni", "avx2", "plain")  # as in decoding.cpp
 HEAD_MULTIPLE, LARGEST_HEAD = 16, 256
 COPY_NUMBERS = 5
 NEWEST = "triptych_extend_beams"  # function that earlier libraries lack
@@ -101,4 +102,6 @@ def _loads(library: Path) -> bool:
     if not hasattr(loaded, NEWEST):
         logger.warning("native kernels are those of an earlier release, ONNX Runtime's are used: install triptych again")
         return False
+    if (level := os.environ.get(LEVEL, "")) not in ("", *LEVELS):
+        logger.warning("%s: %r is unknown, the best kernels are used: set off, %s, or nothing", LEVEL, level, ", ".join(LEVELS))
     return True

@@ -600,6 +600,18 @@ def test_the_library_is_used_where_it_loads_and_heads_fit(
         assert native_kernels(64) is None
 
 
+def test_an_unknown_level_is_a_warning_that_names_the_known_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for level, unknown in (("avx2", False), ("", False), ("AVX2", True)):
+        monkeypatch.setattr(installed, "LIBRARY", path := tmp_path / f"{level}.so")
+        path.symlink_to(library)
+        monkeypatch.setenv(LEVEL, level)
+        assert native_kernels() == path
+        known = "'AVX2' is unknown, the best kernels are used: set off, avx512_vnni, avx512, avx_vnni, avx2, plain, or nothing"
+        assert [record.getMessage() for record in caplog.records] == [f"{LEVEL}: {known}"] * unknown
+
+
 def test_without_a_compiler_nothing_is_built_and_nothing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
