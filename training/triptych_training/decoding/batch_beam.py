@@ -19,6 +19,8 @@ from triptych_training.data.batches import Ids, by_length, pad
 from triptych_training.models.attention import KeyValues
 from triptych_training.models.rnn import TranslationModel
 
+MAX_BEAMS = 256  # each has keys and values of its own
+MAX_PENALTY = 10  # more may overflow
 CHECK_STEPS = 4  # steps between two checks for finished sentences
 SHRINK_BELOW = 0.75  # drop finished sentences from the batch if at most this share is still running
 
@@ -39,8 +41,10 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         at_least(1, self, "beam_size", "hypotheses", "max_length", "batch_tokens")
-        if not math.isfinite(self.length_penalty):
-            raise ValueError(f"length_penalty: {self.length_penalty} is not a finite number")
+        if self.beam_size > MAX_BEAMS:
+            raise ValueError(f"beam_size: {self.beam_size} is above {MAX_BEAMS}")
+        if not abs(self.length_penalty) <= MAX_PENALTY:
+            raise ValueError(f"length_penalty: {self.length_penalty} is outside -{MAX_PENALTY} to {MAX_PENALTY}")
         if self.hypotheses > self.beam_size:
             raise ValueError(f"hypotheses: {self.hypotheses} is above beam_size {self.beam_size}")
 

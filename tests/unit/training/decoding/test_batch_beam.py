@@ -77,7 +77,9 @@ def test_scores_are_log_probabilities_by_length_and_one_beam_is_greedy() -> None
     [
         ({"beam_size": 0}, "beam_size: 0 is below 1"),
         ({"max_length": 0}, "max_length: 0 is below 1"),
-        ({"length_penalty": math.nan}, "length_penalty: nan is not a finite number"),
+        ({"beam_size": 257}, "beam_size: 257 is above 256"),
+        ({"length_penalty": math.nan}, "length_penalty: nan is outside -10 to 10"),
+        ({"length_penalty": 10.5}, "length_penalty: 10.5 is outside -10 to 10"),
         ({"beam_size": 2, "hypotheses": 3}, "hypotheses: 3 is above beam_size 2"),
     ],
 )
