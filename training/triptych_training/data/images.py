@@ -60,7 +60,8 @@ def hold_out(images: Sequence[LabelledImage], count: float) -> tuple[list[Labell
     by_class: dict[int, list[LabelledImage]] = {}
     for image in images:
         by_class.setdefault(image.label, []).append(image)
-    each = max(1, int(count if count >= 1 else count * len(images)) // len(by_class))
+    wanted = min(count if count >= 1 else count * len(images), len(images))  # which may be infinite
+    each = max(1, int(wanted) // len(by_class))
     smallest = min(map(len, by_class.values()))
     if each >= smallest:
         raise CorpusError(f"hold_out: {each} images a class, but the smallest class has {smallest}")

@@ -1,5 +1,6 @@
 """Image folders: reading, holding out, decoding."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,8 @@ def test_the_last_images_of_every_class_are_held_out(tmp_path: Path) -> None:
     assert len(hold_out(pictures, 1)[1]) == 3  # at least one of each class
     with pytest.raises(CorpusError, match="hold_out: 5 images a class, but the smallest class has 5"):
         hold_out(pictures, 15)
+    with pytest.raises(CorpusError, match="hold_out: 5 images a class, but the smallest class has 5"):
+        hold_out(pictures, math.inf)
 
 
 def test_cached_and_decoded_pixels_are_equal_and_a_damaged_image_is_named(tmp_path: Path) -> None:
