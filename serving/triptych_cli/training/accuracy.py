@@ -92,8 +92,13 @@ def text_perplexity(paths: Sequence[str], choice: ModelChoice, sequence_length: 
         model = registry.find_generator(selector)
         if not 1 < sequence_length < model.context:
             raise BackendError(f"sequence-length: {sequence_length} is outside 2 to {model.context - 1}, the model's limit")
-        encodings = model.tokenizer.encode_batch(list(read_texts(paths)), add_special_tokens=False)
-        texts = [model.tokenizer.decode(e.ids[:sequence_length]).rstrip("\ufffd") for e in encodings if len(e.ids) > 1]
+        documents = list(read_texts(paths))
+        encodings = model.tokenizer.encode_batch(documents, add_special_tokens=False)
+        texts = [
+            text
+            for document, encoding in zip(documents, encodings, strict=True)
+            if len(encoding.ids) > 1 and (text := document[: _end_of(encoding.offsets, sequence_length)])
+        ]
         surprise, tokens = 0.0, 0
         for start in range(0, len(texts), CALL_TEXTS):
             request = GenerationRequest(
@@ -111,6 +116,12 @@ def text_perplexity(paths: Sequence[str], choice: ModelChoice, sequence_length: 
             raise BackendError(f"texts: no document of {', '.join(paths)} has at least 2 tokens; name other files")
         perplexity = round(next_token_metrics(surprise, tokens)["perplexity"], 3)
         return {"model": model.name, "precision": model.precision, "perplexity": perplexity, "tokens": tokens}
+
+
+def _end_of(offsets: Sequence[tuple[int, int]], tokens: int) -> int:
+    """Return where the first tokens end in the text, without a last character that has more tokens."""
+    following = offsets[tokens][0] if tokens < len(offsets) else offsets[-1][1]
+    return min(offsets[:tokens][-1][1], following)
 
 
 def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: float) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from unittest.mock import Mock
 
 import pytest
 from click import ClickException
+from tokenizers import Tokenizer, decoders
 
 from triptych_cli.common.connection import PatientClient
 from triptych_cli.translation.backend import EmbeddedBackend, RemoteBackend
 from triptych_embedded.request import TranslationRequest
+from triptych_serving.text.tokenizers import read_tokenizer
 
 from ....fixtures.toy import MODELS, PAIRS, SOURCE, TARGET
 from ..conftest import Run
@@ -126,3 +128,23 @@ def test_the_perplexity_is_of_all_tokens_but_the_first(run: Run, tmp_path: Path)
     assert cut["tokens"] == 4
     assert whole["tokens"] > 8
     assert 1 < whole["perplexity"] < 1000
+
+
+def test_the_perplexity_does_not_depend_on_how_tokens_are_decoded(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with tokenizers that lose spaces. A character of which the last token is cut off is left out."""
+    path = tmp_path / "texts.txt"
+    path.write_text("The war ended in the last century. \U0001f600\n\n\U0001f600\n", encoding="utf-8")
+    command = ("evaluate", "text-generation", path, "--json", "--sequence-length")
+    whole, cut = (json.loads(run(*command, length).success) for length in ("10", "11"))
+    assert whole == cut
+    assert whole["tokens"] == 9 + 3
+
+    def read(file: Path) -> Tokenizer:
+        tokenizer = read_tokenizer(file)
+        tokenizer.decoder = decoders.Strip(" ", 1, 0)
+        return tokenizer
+
+    monkeypatch.setattr("triptych_serving.models.generation.generator.read_tokenizer", read)
+    assert json.loads(run(*command, "10").success) == whole
