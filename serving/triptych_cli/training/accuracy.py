@@ -90,8 +90,9 @@ def text_perplexity(paths: Sequence[str], choice: ModelChoice, sequence_length: 
     """
     with open_engine(choice, TEXT_GENERATION) as (registry, selector):
         model = registry.find_generator(selector)
-        if not 1 < sequence_length < model.context:
-            raise BackendError(f"sequence-length: {sequence_length} is outside 2 to {model.context - 1}, the model's limit")
+        longest = model.context - 1 - model.tokenizer.num_special_tokens_to_add(is_pair=False)  # one token is generated
+        if not 1 < sequence_length <= longest:
+            raise BackendError(f"sequence-length: {sequence_length} is outside 2 to {longest}, the model's limit")
         documents = list(read_texts(paths))
         encodings = model.tokenizer.encode_batch(documents, add_special_tokens=False)
         texts = [

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 from click import ClickException
-from tokenizers import Tokenizer, decoders
+from tokenizers import Tokenizer, decoders, processors
 
 from triptych_cli.common.connection import PatientClient
 from triptych_cli.translation.backend import EmbeddedBackend, RemoteBackend
@@ -148,3 +148,18 @@ def test_the_perplexity_does_not_depend_on_how_tokens_are_decoded(
 
     monkeypatch.setattr("triptych_serving.models.generation.generator.read_tokenizer", read)
     assert json.loads(run(*command, "10").success) == whole
+
+
+def test_a_start_token_counts_for_the_longest_sequence(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(file: Path) -> Tokenizer:
+        tokenizer = read_tokenizer(file)
+        start = next(token for token, id in tokenizer.get_vocab().items() if id == 0)
+        tokenizer.post_processor = processors.TemplateProcessing(single=f"{start} $A", special_tokens=[(start, 0)])
+        return tokenizer
+
+    monkeypatch.setattr("triptych_serving.models.generation.generator.read_tokenizer", read)
+    path = tmp_path / "texts.txt"
+    path.write_text("a b c " * 2000, encoding="utf-8")
+    command = ("evaluate", "text-generation", path, "--json", "--sequence-length")
+    assert run(*command, "1023").error == "sequence-length: 1023 is outside 2 to 1022, the model's limit"
+    assert json.loads(run(*command, "1022").success)["tokens"] == 1022  # the start token is not predicted
