@@ -28,6 +28,7 @@ from triptych_training.models.vae import Gaussian, Logistic, log_evidence, log_w
 from triptych_training.tasks.pretraining import VALID_SHARE, draw_valid
 
 CALL_TEXTS = 64  # prompts per call
+CALL_IMAGES = 64  # whole files, which are in memory together
 CALL_ROWS = 512  # rows per call of the engine
 EVIDENCE_SEED = 1  # of the samples
 
@@ -138,8 +139,8 @@ def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: float)
         if unknown := sorted(set(names) - set(model.labels)):
             raise BackendError(f"{', '.join(unknown)} are not labels of {model.name}, which has {', '.join(model.labels)}")
         first, fifth = 0, 0
-        for start in range(0, len(pictures), CALL_ROWS):
-            chosen = pictures[start : start + CALL_ROWS]
+        for start in range(0, len(pictures), CALL_IMAGES):
+            chosen = pictures[start : start + CALL_IMAGES]
             try:
                 with backend_errors():
                     results = model.classify([picture.path.read_bytes() for picture in chosen])

@@ -14,9 +14,11 @@ from tokenizers import Tokenizer, decoders, processors
 from triptych_cli.common.connection import PatientClient
 from triptych_cli.translation.backend import EmbeddedBackend, RemoteBackend
 from triptych_embedded.request import TranslationRequest
+from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.text.tokenizers import read_tokenizer
 
 from ....fixtures.toy import MODELS, PAIRS, SOURCE, TARGET
+from ...training.toy_pictures import COLOURS, write_picture
 from ..conftest import Run
 
 pytest.importorskip("sacrebleu")
@@ -116,6 +118,18 @@ def test_an_image_that_cannot_be_used_is_named(run: Run, tmp_path: Path) -> None
     assert run("evaluate", "image-classification", tmp_path).error.startswith(f"{tmp_path}/cat/bad.png: it is not an image")
     assert "x>=0" in run("evaluate", "image-classification", tmp_path, "--hold-out", "-1").err
     assert "x>=0" in run("evaluate", "image-classification", tmp_path, "--hold-out", "nan").err
+
+
+def test_few_files_are_in_memory_together(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for label in ("cat", "dog"):
+        picture = write_picture(tmp_path / label / "0.png", COLOURS["red"])
+        for number in range(1, 40):
+            picture.with_stem(str(number)).symlink_to(picture)
+    sizes: list[int] = []
+    original = ImageModel.classify
+    monkeypatch.setattr(ImageModel, "classify", lambda self, files: sizes.append(len(files)) or original(self, files))
+    assert json.loads(run("evaluate", "image-classification", tmp_path, "--json").success)["images"] == sum(sizes) == 80
+    assert max(sizes) == 64
 
 
 def test_the_perplexity_is_of_all_tokens_but_the_first(run: Run, tmp_path: Path) -> None:
