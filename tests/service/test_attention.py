@@ -11,8 +11,9 @@ from click.testing import CliRunner
 from PIL import Image
 
 from triptych_cli.encoders.attend import command
-from triptych_client import AsyncClient, Client, FailedPreconditionError
+from triptych_client import AsyncClient, Client, FailedPreconditionError, NotFoundError
 
+from ..fixtures.encoders import write_image_bundle
 from ..fixtures.half import HALF_BUNDLE
 from ..fixtures.toy import HERE, SOURCE, TARGET, copy_bundle
 from .support.in_process import options_of, serving
@@ -23,6 +24,7 @@ def test_attend(tmp_path: Path) -> None:
     copy_bundle(tmp_path)
     shutil.copytree(HERE / "encoder_models", tmp_path, dirs_exist_ok=True)
     shutil.copytree(HALF_BUNDLE, tmp_path / "old" / "1")
+    write_image_bundle(tmp_path)  # without an attention graph, too
     with serving(options_of(tmp_path)) as server:
         address = f"127.0.0.1:{server.port}"
         with Client(address) as client:
@@ -36,6 +38,9 @@ def test_attend(tmp_path: Path) -> None:
             assert (image.model, image.patch_rows > 1, image.cross) == ("toy-vit", True, None)
             with pytest.raises(FailedPreconditionError, match="has no attention graph"):
                 client.attend(SOURCE, model="old")
+            assert client.attend(SOURCE).model == "toy"  # the only one with a graph
+            with pytest.raises(NotFoundError, match="no model translates any language to fr"):
+                client.attend(SOURCE, target_language="fr")
 
         async def attend() -> tuple[int, ...]:
             async with AsyncClient(address) as client:

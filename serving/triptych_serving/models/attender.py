@@ -39,6 +39,11 @@ class Attender:
         self.engines: tuple[OneShotEngine, ...] = ()  # none until the first request
 
     @property
+    def has_graph(self) -> bool:
+        """Whether the bundle has an attention graph."""
+        return self._path is not None
+
+    @property
     def engine(self) -> OneShotEngine:
         """The engine, created at the first use; that takes some tenths of a second.
 

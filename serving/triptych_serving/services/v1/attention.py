@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from triptych.v1 import attention_pb2, attention_pb2_grpc
-from triptych_serving.errors import UnsupportedError
+from triptych_serving.errors import NotFoundError, UnsupportedError
 from triptych_serving.models.attention import (
     WHOLE,
     AttendingModel,
@@ -17,7 +17,7 @@ from triptych_serving.models.attention import (
 )
 from triptych_serving.models.text.embedding import EMBEDDING
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.repository.registry import ModelSelector, Registry
+from triptych_serving.repository.registry import ModelSelector, ModelVersion, Registry
 from triptych_serving.rpc.call_context import GrpcContext, ModelUseScope
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.event_loop import Offload
@@ -59,7 +59,7 @@ def find_attending(registry: Registry, selector: ModelSelector, given: Attention
     """Return the model that a request selects.
 
     Without a name: an image classifier for an image; a model of the BERT family for a pair, or where no model translates; else
-    the model that translates.
+    the model that translates. Those with attention graphs precede the others.
 
     Raises:
         ServingError: there is none, or several match.
@@ -69,11 +69,24 @@ def find_attending(registry: Registry, selector: ModelSelector, given: Attention
         if not isinstance(model, AttendingModel):
             raise UnsupportedError(f"model {model.name!r} ({model.manifest.task}) has no attention graphs")
         return registry.find(selector) if isinstance(model, Translator) else model
-    if given.image:
-        return registry.find_image(selector)
-    if given.text_pair or not registry.translators:
-        return registry.find_text(selector, EMBEDDING)
-    return registry.find(selector)
+    is_text = bool(given.text_pair) or not registry.translators
+
+    def find(among: Registry) -> AttendingModel:
+        if given.image:
+            return among.find_image(selector)
+        return among.find_text(selector, EMBEDDING) if is_text else among.find(selector)
+
+    try:
+        return find(Registry([each for each in registry.models if _attends(registry, selector, each)]))
+    except NotFoundError:
+        return find(registry)
+
+
+def _attends(registry: Registry, selector: ModelSelector, version: ModelVersion) -> bool:
+    """Return True if a version that the selector may mean has an attention graph."""
+    model = version.model
+    serves = bool(selector.version) or model is registry.serving(version.name)
+    return serves and isinstance(model, AttendingModel) and model.attender.has_graph
 
 
 def _response(attention: Attention, served: dict[str, Any]) -> bytes:
