@@ -54,7 +54,7 @@ class RunFolder:
 
     Raises:
         RecipeError: the folder contains another training, one with other training files, or one that could be resumed and
-            `resume` is false.
+            `resume` is false; or its name is not UTF-8.
         CheckpointError: recipe.json is missing beside a state.
         CorpusError: a training file cannot be read.
     """
@@ -69,6 +69,8 @@ class RunFolder:
         self.plot = root / "loss.png"
         self.state = root / "state.pt"
         self.model = root / "model"
+        if str(root).encode(errors="replace") != os.fsencode(root):
+            raise RecipeError(f"out: {root} is not UTF-8, so weights could not be read there; name another folder")
         if self.state.exists() and not resume:
             raise RecipeError(f"out: {root} contains a training; continue it with --resume, or use another folder")
         self.opened = recipe.now()  # start of this run, seconds

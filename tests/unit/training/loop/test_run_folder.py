@@ -51,6 +51,11 @@ def test_a_folder_in_which_another_process_trains_is_rejected(tmp_path: Path, re
     os.close(folder)
 
 
+def test_a_folder_whose_weights_could_not_be_read_is_rejected(tmp_path: Path, recipe: TranslationRecipe) -> None:
+    with pytest.raises(RecipeError, match="is not UTF-8, so weights could not be read there; name another folder"):
+        RunFolder(tmp_path / "caf\udce9", recipe, "transformer", SHAPE, resume=False)
+
+
 def test_a_folder_with_a_training_is_rejected_without_resume(run: Path, recipe: TranslationRecipe) -> None:
     with pytest.raises(RecipeError, match=f"out: {run} contains a training; continue it with --resume"):
         RunFolder(run, recipe, "transformer", SHAPE, resume=False)
