@@ -263,12 +263,12 @@ def _shown(values: Mapping[str, Any]) -> dict[str, str]:
 
 def _check_files(files: Iterable[Path | None]) -> None:
     """Check before an hour of measuring that the files can be written. Raises click.UsageError: one cannot."""
-    given = [path for path in files if path]
+    given = [reports.STDOUT[0] if path in reports.STDOUT else path for path in files if path]
     for path in given:
         if given.count(path) > 1:
             raise click.UsageError(f"{path}: only one of --json, --csv and --html can be written there")
         try:
-            check_target(None if path in reports.STDOUT else path)
+            check_target(None if path == reports.STDOUT[0] else path)
         except OSError as error:
             raise click.UsageError(f"{path}: {error.strerror}") from error
 

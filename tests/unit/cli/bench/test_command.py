@@ -57,6 +57,7 @@ WRONG = [
     (["--scenario", "offline", "--warm-up-secs", "1"], "--warm-up-secs is for --scenario closed-loop"),
     (["--csv", "/no/where/report.csv"], "/no/where/report.csv: cannot be written: No such file or directory"),
     (["--html", "/"], "/: cannot be written: Is a directory"),
+    (["--json", "-", "--csv", "/dev/stdout"], "-: only one of --json, --csv and --html can be written there"),
     (["--json", "a", "--html", "a"], "a: only one of --json, --csv and --html can be written there"),
     (["--references", "x"], "--references needs --input"),
     (["--server", "localhost:1", "--serve-flags", "--slots 4"], "--serve-flags is for a server that is started here"),
