@@ -134,7 +134,8 @@ def main() -> None:
 def _remedy(error: BaseException | None) -> str:
     """Say how the command line takes an API key, if the lack of a valid one is the cause of an error."""
     while error is not None:
-        if getattr(error, "code", "") == "UNAUTHENTICATED":
+        code = getattr(error, "code", "")
+        if (code().name if callable(code) else code) == "UNAUTHENTICATED":  # a method of gRPC's own errors
             return f" {CREDENTIALS}"
         error = error.__cause__
     return ""

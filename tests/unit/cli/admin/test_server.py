@@ -57,9 +57,10 @@ def test_the_reason_is_a_model_or_the_key(run: Run) -> None:
         server.script = [fail(grpc.StatusCode.UNAUTHENTICATED, "no API key")]
         assert run("health", "--server", server.address).out == "not serving: UNAUTHENTICATED: no API key\n"
         assert run("health", "--server", server.address).out == "not serving: fake version 2 is unknown\n"
-        server.script = [fail(grpc.StatusCode.UNAUTHENTICATED, "no API key")]
-        error = run("models", "--server", server.address).error
-        assert error.endswith("(give the API key in --api-key-file FILE or the variable TRIPTYCH_API_KEY)")
+        for command in (["models"], ["bench", "fill"]):
+            server.script = [fail(grpc.StatusCode.UNAUTHENTICATED, "no API key")]
+            error = run(*command, "--server", server.address).error
+            assert error.endswith("(give the API key in --api-key-file FILE or the variable TRIPTYCH_API_KEY)")
 
 
 def test_the_variable_with_a_wrong_address_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
