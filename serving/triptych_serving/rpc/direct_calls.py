@@ -140,8 +140,12 @@ async def call_stream(
     handler: Handler = router.handler(path)
     behaviour: Any = handler.unary_stream or handler.stream_stream
     argument = requests.SerializeToString() if isinstance(requests, Message) else _serialized(requests)
-    async with context.raising_rpc_errors(), aclosing(behaviour(argument, context)) as responses:
-        async for message in responses:
+    async with aclosing(behaviour(argument, context)) as responses:
+        while True:
+            async with context.raising_rpc_errors():  # for each response: another task may wait for the next one
+                message = await anext(responses, None)
+            if message is None:
+                return
             yield response.FromString(message)
 
 
