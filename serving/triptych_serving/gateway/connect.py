@@ -50,7 +50,7 @@ def parse(codec: str, data: bytes, message: Any, limit: MessageLimit, tokens: in
     try:
         if codec == "json":
             check_json(data, tokens)
-            json_format.Parse(data.decode() or "{}", message, max_recursion_depth=20)
+            json_format.Parse(data.decode("utf-8-sig") or "{}", message, max_recursion_depth=20)
         else:
             limit.check_elements(data, lists_of(message.DESCRIPTOR))
             message.ParseFromString(data)

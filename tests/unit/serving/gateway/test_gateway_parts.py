@@ -1,6 +1,7 @@
 """The gateway's parts without a port: members of requests, stored documents, tensors, and direct calls."""
 
 import asyncio
+import codecs
 import json
 import threading
 import tracemalloc
@@ -115,6 +116,12 @@ def test_messages_of_many_elements_are_rejected_before_they_are_parsed(codec: st
     with pytest.raises(RpcError, match=problem):
         parse(codec, data, message, MessageLimit(elements=5), 9)
     assert not message.contents
+
+
+def test_messages_may_begin_with_a_byte_order_mark() -> None:
+    message = translation_pb2.TranslateRequest()
+    parse("json", codecs.BOM_UTF8 + b'{"contents": ["a"]}', message, MessageLimit(), 9)
+    assert message.contents == ["a"]
 
 
 def test_forms_that_are_malformed_or_have_many_fields_are_rejected() -> None:
