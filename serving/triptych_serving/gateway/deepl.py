@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall, Json, invalid, shortened
-from triptych_serving.gateway.route import Api, ApiRoute
+from triptych_serving.gateway.route import Api, ApiRoute, renamed
 from triptych_serving.gateway.stored_documents import StoredDocument
 from triptych_serving.gateway.translation import language_names, language_pairs, translate
 from triptych_serving.rpc.direct_calls import RpcError
@@ -81,7 +81,7 @@ async def status(call: HttpCall) -> dict[str, object]:
         return {"document_id": document.id, "status": "translating", "seconds_remaining": 1}
     error = document.work.exception()
     if error is not None:
-        message = error.message if isinstance(error, RpcError) else "internal error"
+        message = renamed(error, API.names).message if isinstance(error, RpcError) else "internal error"
         return {"document_id": document.id, "status": "error", "error_message": message}
     return {"document_id": document.id, "status": "done", "billed_characters": document.work.result().characters}
 

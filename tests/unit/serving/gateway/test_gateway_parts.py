@@ -19,6 +19,7 @@ from langcodes import Language
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych.v1 import text_generation_pb2, translation_pb2
+from triptych_serving.gateway import deepl
 from triptych_serving.gateway.call import Json, parse_form, parse_object, peer_of
 from triptych_serving.gateway.connect import parse
 from triptych_serving.gateway.language_detection import TAG
@@ -199,6 +200,24 @@ async def test_stored_documents_are_dropped_by_age_and_size() -> None:
     documents.close()
     await asyncio.wait((running.work,))
     assert running.work.cancelled()
+
+
+@in_loop
+async def test_a_document_that_fails_late_has_an_error_with_the_names_of_the_api() -> None:
+    async def fail() -> TranslatedDocument:
+        raise RpcError.of(grpc.StatusCode.INVALID_ARGUMENT, "file_name: not a supported document")
+
+    documents = StoredDocuments(10)
+    document = documents.add("a", fail())
+    await asyncio.wait((document.work,))
+    parts, request = SimpleNamespace(documents=documents), SimpleNamespace(path_params={"id": document.id})
+
+    async def read() -> Json:
+        return Json(document_key=document.key)
+
+    call: Any = SimpleNamespace(json=read, parts=parts, request=request)
+    found = await deepl.status(call)
+    assert (found["status"], found["error_message"]) == ("error", "file: not a supported document")
 
 
 def test_tensors_are_json_or_follow_it() -> None:
