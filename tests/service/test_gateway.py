@@ -418,9 +418,9 @@ def test_hugging_face_client_classifies_without_training(tmp_path: Path) -> None
         body = {"inputs": ["one", "two"], "parameters": {"candidate_labels": "one, two"}}
         assert [len(one) for one in served.post("/", body)[1]] == [2, 2]
         for parameters, message in (
-            ({"candidate_labels": " , "}, "candidate_labels: there are none"),
-            ({"candidate_labels": ["one"], "hypothesis_template": "x"}, "hypothesis_template: x has no {}"),
-            ({"candidate_labels": ["one"] * 1_000}, "candidate_labels: 1 texts x 1,000 labels make pairs of "),
+            ({"candidate_labels": " , "}, "parameters.candidate_labels: there are none"),
+            ({"candidate_labels": ["one"], "hypothesis_template": "x"}, "parameters.hypothesis_template: x has no {}"),
+            ({"candidate_labels": ["one"] * 1_000}, "parameters.candidate_labels: 1 texts x 1,000 labels make pairs of "),
         ):
             status, error, _ = served.post("/models/nli", {"inputs": "one " * 9_000, "parameters": parameters})
             assert (status, error["error"][: len(message)]) == (400, message)
@@ -435,15 +435,15 @@ def generating(**parameters: Any) -> dict[str, Any]:
     [
         ("/", {"inputs": "Hello."}, 400, "several models are loaded"),
         ("/models/other", {"inputs": "Hello."}, 404, "other"),
-        ("/models/bert-en", {"inputs": "[MASK]", "parameters": {"top_k": "1"}}, 400, "top_k: str '1', must be an integer"),
+        ("/models/bert-en", {"inputs": "[MASK]", "parameters": {"top_k": "1"}}, 400, "parameters.top_k: str '1', must be"),
         ("/models/bert-en", {"inputs": "[MASK]", "parameters": []}, 400, "parameters: list [], must be an object"),
         ("/models/bert-en/pipeline/sing", {"inputs": "[MASK]"}, 400, "task: 'sing' is not one of fill-mask"),
         ("/models/en-de", generating(sing=1), 400, "parameters: "),
         ("/models/en-de", generating(length_penalty=NINES), 400, "parameters: "),
         ("/models/en-de", generating(target_prefix="ab"), 400, "parameters: "),
         ("/models/gpt-en", {"inputs": "a", "stream": True}, 400, "stream: True is not supported"),
-        ("/models/gpt-en", {"inputs": "a", "parameters": {"typical_p": 0.5}}, 400, "typical_p: 0.5 is not supported"),
-        ("/models/gpt-en", {"inputs": "a", "parameters": {"stop_sequences": ["b"]}}, 400, "stop_sequences: ['b'] is not"),
+        ("/models/gpt-en", {"inputs": "a", "parameters": {"typical_p": 0.5}}, 400, "parameters.typical_p: 0.5 is not"),
+        ("/models/gpt-en", {"inputs": "a", "parameters": {"stop_sequences": ["b"]}}, 400, "parameters.stop_sequences: ["),
         ("/models/vit-cifar10", {"inputs": "ä"}, 400, "inputs: not base64"),
         ("/embed", {"inputs": "a", "prompt_name": "query"}, 400, "prompt_name: 'query' is not supported"),
         ("/predict", {"inputs": TEXTS}, 404, "no model classifies text;"),
@@ -481,6 +481,11 @@ EMPTY_RULES = {"grammar": {"type": "json", "value": ""}}
         ("/v2/translate", {"text": ["a", "x " * 3000]}, "text[1]: "),
         ("/v2/translate", {"source_lang": "englisch!"}, "source_lang: "),
         ("/models/bert-en", {"inputs": "no mask"}, "inputs[0]: "),
+        ("/models/bert-en", {"inputs": "[MASK]", "parameters": {"top_k": 0}}, "parameters.top_k: 0 is out of range"),
+        ("/models/bert-en", {"inputs": "[MASK]", "parameters": {"targets": ["a b"]}}, "parameters.targets[0]: "),
+        ("/models/bert-en", {"inputs": "[MASK]", "parameters": {"targets": 5}}, "parameters.targets: must be"),
+        (TRANSLATION, {"inputs": "a", "parameters": {"src_lang": 5}}, "parameters.src_lang: int 5, must be"),
+        (TRANSLATION, generating(num_beams="a"), "parameters.generate_parameters: "),
         (TRANSLATION, generating(num_beams=99), "parameters.generate_parameters.num_beams: "),
         (TRANSLATION, {"inputs": "a", "parameters": {"tgt_lang": "!"}}, "parameters.tgt_lang: "),
         ("/models/gpt-en", {"inputs": "a", "parameters": {"max_new_tokens": 5000}}, "parameters.max_new_tokens: "),

@@ -100,7 +100,8 @@ async def fill_mask(query: Query) -> Any:
 async def classify_text(query: Query) -> Any:
     function = query.parameters.get("function_to_apply")
     if function not in (None, "none"):
-        raise invalid(f"function_to_apply: {function!r:.40} is not supported; leave it out for probabilities, or send none")
+        problem = f"{function!r:.40} is not supported; leave it out for probabilities, or send none"
+        raise invalid(f"parameters.function_to_apply: {problem}")
     inputs = [text_classification_pb2.TextInput(text=text) for text in query.texts()]
     options = query.parameters.take_given(TOP_K)
     raw = function == "none"
@@ -116,15 +117,15 @@ async def classify_zero_shot(query: Query) -> Any:
     template = query.parameters.take("hypothesis_template", str, "This example is {}.")
     independent = query.parameters.take("multi_label", bool, False) or len(labels) == 1
     if not labels:
-        raise invalid("candidate_labels: there are none")
+        raise invalid("parameters.candidate_labels: there are none")
     if "{}" not in template:
-        raise invalid(f"hypothesis_template: {template:.40} has no {{}}, which stands for a label")
+        raise invalid(f"parameters.hypothesis_template: {template:.40} has no {{}}, which stands for a label")
     texts, hypotheses = query.texts(), [template.replace("{}", label) for label in labels]
     pairs = len(texts) * len(labels)
     size = len(labels) * sum(map(len, texts)) + len(texts) * sum(map(len, hypotheses)) + PAIR_BYTES * pairs
     if size > (most := query.call.parts.messages.text_limit):
-        what = f"{len(texts):,} texts x {len(labels):,} labels make pairs of {size:,} bytes"
-        raise invalid(f"candidate_labels: {what}, at most {most:,} are accepted (--max-text-message-bytes); send fewer")
+        what = f"{len(texts):,} texts x {len(labels):,} labels make pairs of {size:,} bytes, at most {most:,} are accepted"
+        raise invalid(f"parameters.candidate_labels: {what} (--max-text-message-bytes); send fewer")
 
     def make() -> list[text_classification_pb2.TextInput]:
         return [text_classification_pb2.TextInput(text=text, text_pair=each) for text in texts for each in hypotheses]
@@ -153,7 +154,7 @@ async def classify_zero_shot(query: Query) -> Any:
 async def classify_tokens(query: Query) -> Any:
     strategy = query.parameters.take("aggregation_strategy", str, "")  # empty: the model's
     if strategy not in ("", *AGGREGATIONS):
-        raise invalid(f"aggregation_strategy: {strategy[:40]!r} is not one of {', '.join(AGGREGATIONS)}")
+        raise invalid(f"parameters.aggregation_strategy: {strategy[:40]!r} is not one of {', '.join(AGGREGATIONS)}")
     label, neutral = ("entity", ([], OUTSIDE)) if strategy == "none" else ("entity_group", (OUTSIDE,))
     query.parameters.refuse({"ignore_labels": neutral, "stride": (0,)})
     ignored = query.parameters.take("ignore_labels", list, OUTSIDE)
@@ -191,7 +192,7 @@ async def translate(query: Query, member: str = "translation_text") -> Any:
         model=query.model,
         source_language_code=query.parameters.take("src_lang", str, ""),
         target_language_code=query.parameters.take("tgt_lang", str, ""),
-        options=options_of("generate_parameters", options),
+        options=options_of("parameters.generate_parameters", options),
     )
     response = await query.call.ask(request)
     return [{member: one.translated_text} for one in response.translations]
@@ -287,7 +288,7 @@ async def infer(call: HttpCall) -> Any:
     else:
         given = await call.json(has_images=True)
         given.refuse({"stream": (False,)})
-        inputs, parameters = given.get("inputs"), Json(given.take("parameters", dict, {}))
+        inputs, parameters = given.get("inputs"), as_object(given.take("parameters", dict, {}), "parameters")
         task = task or ("zero-shot-classification" if "candidate_labels" in parameters else await _task_of(call, model, inputs))
         beside = task == "feature-extraction"  # its parameters are beside the inputs
         query = Query(call, model, inputs, given if beside else parameters)
@@ -321,6 +322,9 @@ API = Api(
     names={
         "contents": "inputs",
         "images": "inputs",
+        "targets": "parameters.targets",
+        "top_k": "parameters.top_k",
+        "max_answer_length": "parameters.max_answer_len",
         "source_language_code": "parameters.src_lang",
         "target_language_code": "parameters.tgt_lang",
         **{f"options.{field}": f"parameters.generate_parameters.{name}" for name, field in GENERATION.items()},
