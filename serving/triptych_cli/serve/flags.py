@@ -57,7 +57,7 @@ SECTIONS = {
     "Security": ("tls_cert tls_key tls_client_ca api_keys allow_admin", "allow_plaintext_keys admin_client"),
     "Observability": ("metrics metrics_port log_level log_format access_log", "metrics_host otlp_endpoint"),
 }
-ORIGIN = re.compile(r"\*|https?://[^/\s]+")
+ORIGIN = re.compile(r"\*|http://[^/\s*]+(?<!:80)|https://[^/\s*]+(?<!:443)")  # browsers leave out the default port
 ENDPOINT = re.compile(r"https?://[^/\s]+:\d{1,5}/?")
 
 models = several(
@@ -311,14 +311,16 @@ def take_gateway(values: dict[str, Any], host: str) -> GatewayOptions | None:
     """
     from triptych_serving.gateway.options import GatewayOptions
 
-    port, own_host, origins = values.pop("http_port"), values.pop("http_host"), values.pop("http_origin")
+    port, own_host = values.pop("http_port"), values.pop("http_host")
+    origins = tuple(map(str.lower, values.pop("http_origin")))  # as browsers send them
     playground = values.pop("playground")
     given = {"--http-host": own_host, "--http-origin": origins, "--playground": playground}
     if port is None and (idle := [flag for flag, value in given.items() if value]):
         raise click.UsageError(f"{idle[0]} has no effect without --http-port")
     for origin in origins:
         if not ORIGIN.fullmatch(origin):
-            raise click.UsageError(f"--http-origin: {origin!r} is not scheme://host, scheme://host:port or *")
+            forms = "scheme://host, scheme://host:port (not the default port) or *"
+            raise click.UsageError(f"--http-origin: {origin!r} is not {forms}")
     return None if port is None else GatewayOptions(own_host or host, port, origins, playground)
 
 

@@ -109,6 +109,16 @@ def test_a_malformed_collector_address_is_an_error(run: Run, served: list[Server
     assert not served
 
 
+def test_origins_are_those_that_browsers_send(run: Run, served: list[ServerOptions]) -> None:
+    given = "https://Pages.example", "http://localhost:8080", "*"
+    assert run("serve", "--http-port", "0", *(part for origin in given for part in ("--http-origin", origin))).code == 0
+    assert served[0].gateway is not None
+    assert served[0].gateway.origins == ("https://pages.example", "http://localhost:8080", "*")
+    for origin in ("pages.example", "https://*.example", "https://pages.example/", "https://pages.example:443", "http://a:80"):
+        result = run("serve", "--http-port", "0", "--http-origin", origin)
+        assert (result.code, f"--http-origin: {origin!r} is not scheme://host, " in result.error) == (2, True)
+
+
 def test_security(run: Run, served: list[ServerOptions], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIPTYCH_TLS_CLIENT_CA", "ca.pem")
     files = ("--tls-cert", "cert.pem", "--tls-key", "key.pem", "--api-keys", "keys")
