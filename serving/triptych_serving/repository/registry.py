@@ -125,7 +125,7 @@ class Registry:
         able = [model for model in self._capable(selector, TRANSLATION) if isinstance(model, Translator)]
         candidates = [model for model in able if has_pair(model.manifest, *selector.languages)]
         if not candidates:
-            raise self._no_pair(selector)
+            raise self._no_pair(selector, able)
         if selector.source_language or selector.target_language:  # a model that names the language precedes one that takes any
             candidates = [model for model in candidates if not takes_any(model.manifest)] or candidates
         translator = _only(candidates)
@@ -245,10 +245,12 @@ class Registry:
             UnavailableError(f"{problem}; loading or failed: {', '.join(sorted(later))}") if later else NotFoundError(problem)
         )
 
-    def _no_pair(self, selector: ModelSelector) -> ServingError:
-        pairs = sorted({f"{describe_pair(model.manifest)} ({model.name})" for model in self.translators})
+    def _no_pair(self, selector: ModelSelector, able: Sequence[Translator]) -> ServingError:
+        pairs = sorted({f"{describe_pair(model.manifest)} ({model.name})" for model in able or self.translators})
         wanted = f"{selector.source_language or 'any language'} to {selector.target_language or 'any language'}"
         available = f"available: {', '.join(pairs)}" if pairs else "no translation model is loaded"
+        if selector.model:
+            return NotFoundError(f"model {selector.model!r} does not translate {wanted}; {available}")
         return self._no_model(f"no model translates {wanted}; {available}")
 
 

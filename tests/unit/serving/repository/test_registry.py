@@ -71,7 +71,10 @@ def test_open_selectors_match_the_only_model(toy: Registry, wish: ModelSelector)
         (ModelSelector(model="toy", version="01"), "version '01' of toy not found"),
         (ModelSelector(target_language="fr"), r"no model translates any language to fr; available: en to de \(toy\)"),
         (ModelSelector(source_language="de", target_language="en"), "no model translates de to en"),
-        (ModelSelector(model="toy", target_language="fr"), "no model translates any language to fr"),
+        (
+            ModelSelector(model="toy", target_language="fr"),
+            r"model 'toy' does not translate any language to fr; available: en to de \(toy\)",
+        ),
     ],
 )
 def test_unknown_models_name_the_available_ones(toy: Registry, wish: ModelSelector, message: str) -> None:
@@ -282,3 +285,6 @@ def test_without_a_match_a_model_that_loads_or_has_failed_may_become_one(
         registry.find(ModelSelector(source_language="fr"))
     with pytest.raises(kind, match="no model fills masks; available: back"):
         registry.find_text(ModelSelector(), FILL_MASK)
+    named = ModelSelector("back", source_language="fr")  # it serves, and will not become another one
+    with pytest.raises(NotFoundError, match=r"model .back. does not translate fr to any language; available: de to en .back.$"):
+        registry.find(named)
