@@ -152,7 +152,7 @@ class ModelManager:
         folders = await self._refresh()
         folder = self._folder(folders, name)
         if folder.fault:
-            raise BundleError(name, [folder.fault])
+            raise BundleError(name, [folder.versions[-1].shown(folder.fault)])
         if version:
             entry = _entry(folder, version)
             await self._versions.serve(entry)
@@ -226,7 +226,7 @@ class ModelManager:
     def _folder(self, folders: dict[str, ModelFolder], name: str) -> ModelFolder:
         if name not in folders:
             available = ", ".join(sorted(folders)) or "none"
-            raise NotFoundError(f"model {name!r} is not in {self.options.root}; available: {available}")
+            raise NotFoundError(f"model {name!r} is not in the repository; available: {available}")
         return folders[name]
 
     async def _poll(self) -> None:

@@ -31,6 +31,11 @@ class VersionFolder:
     version: int
     folder: Path
 
+    def shown(self, fault: str) -> str:
+        """Return a fault for callers: paths without the server's folders, which the log has."""
+        named = fault.replace(str(self.folder.resolve()), str(self.folder))
+        return named.replace(f"{self.folder.parent.parent}{os.sep}", "")
+
 
 @dataclass(frozen=True)
 class FolderStamp:

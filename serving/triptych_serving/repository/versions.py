@@ -123,9 +123,9 @@ class VersionTable:
     def refuse(self, entry: VersionFolder, fault: str) -> None:
         """Mark a version that cannot be served for a reason outside of its folder; a loaded model stays."""
         version = self._known[entry.name, entry.version]
-        if version.fault != fault:
+        if version.fault != entry.shown(fault):
             logger.error("model %s version %d: %s", entry.name, entry.version, fault)
-        version.fault, version.failed_stamp = fault, None
+        version.fault, version.failed_stamp = entry.shown(fault), None
         if version.model is None:
             version.state = State.FAILED
 
@@ -184,7 +184,7 @@ class VersionTable:
         finally:
             version.is_loading = False
         if model is None:
-            version.fault, version.failed_stamp = fault, stamp
+            version.fault, version.failed_stamp = version.entry.shown(fault), stamp
             version.state = State.FAILED if version.model is None else State.READY
         elif self._closed:
             await asyncio.to_thread(model.close, False)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from triptych_serving.errors import BundleError, NotFoundError, RepositoryError, UnsupportedError
+from triptych_serving.errors import BundleError, NotFoundError, RepositoryError, ServingError, UnsupportedError
 from triptych_serving.models.model import Model
 from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.registry import ModelSelector
@@ -203,6 +203,23 @@ async def test_models_to_load_at_the_start_are_named(repository: Path) -> None:
         await Bench(repository, ModelControl.EXPLICIT, load=("*", "d")).manager.start()
     async with Bench(repository, ModelControl.EXPLICIT, load=("*", "c")) as bench:
         assert [bench.serving(name) for name in "abc"] == ["1:good"] * 3
+
+
+@in_loop
+async def test_callers_do_not_see_the_folders_of_the_server(repository: Path) -> None:
+    elsewhere = repository.parent / "elsewhere"
+    add(repository, 1), add(repository, 1, "bad weights", "damaged"), add(repository, 1, name="linked")
+    set_policy(repository, versions="oldest")
+    (repository / "linked" / "1").rename(elsewhere)
+    (repository / "linked" / "1").symlink_to(elsewhere)
+    linked = VersionFolder("linked", 1, repository / "linked" / "1")
+    assert linked.shown(f"{elsewhere}/bundle.json: bad") == "linked/1/bundle.json: bad"
+    async with Bench(repository, ModelControl.EXPLICIT) as bench:
+        for name, message in (("m", "m: m/model.json: "), ("damaged", "damaged/1: bad"), ("none", "not in the repository; ")):
+            with pytest.raises(ServingError, match=message) as raised:
+                await bench.manager.load(name)
+            assert str(repository) not in str(raised.value)
+        assert [each.fault for each in bench.manager.registry.models if each.name == "damaged"] == ["damaged/1: bad weights"]
 
 
 @in_loop
