@@ -330,7 +330,7 @@ async def serve(options: ServerOptions, on_ready: Callable[[Server], None] = lam
         on_ready(server)
         await server.wait()
         logger.info("stopped")
-        if server.manager.is_loading:  # its thread would delay an orderly exit
+        if server.manager.is_loading or server.observability.is_sending:  # whose threads would delay an orderly exit
             _exit(0)
 
 

@@ -58,6 +58,11 @@ class Observability:
         if self._tracing is not None:
             await self._tracing.stop()
 
+    @property
+    def is_sending(self) -> bool:
+        """True after `stop` while the last traces are still being sent, in a thread that cannot be stopped."""
+        return self._tracing is not None and self._tracing.is_sending
+
     def _make_observers(self, access_log: bool) -> tuple[Observer, ...]:
         metrics = () if self._metrics is None else (self._metrics.observer,)
         if self._tracing is None:
@@ -87,6 +92,7 @@ class Tracing:
             given = ", ".join(sorted(name for name in os.environ if name.startswith("OTEL_")))
             raise UnsupportedError(f"traces: a variable of OpenTelemetry cannot be used: {error}; set are {given}") from error
         self.observer = spans.TracingObserver(self._provider.get_tracer("triptych", __version__))
+        self.is_sending = False  # after `stop`
 
     async def stop(self) -> None:
         """Send the remaining spans, for FLUSH_SECONDS at most."""
@@ -102,7 +108,7 @@ class Tracing:
         try:
             await asyncio.wait_for(done.wait(), FLUSH_SECONDS)
         except TimeoutError:
-            return
+            self.is_sending = True
 
 
 def wants_traces(endpoint: str) -> bool:
