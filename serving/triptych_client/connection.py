@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+import ssl
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
@@ -31,15 +32,15 @@ def tls_credentials(
 
     Raises:
         OSError: A file cannot be read.
-        ValueError: `certificate` without `key` or vice versa, or a file is not a PEM file of its kind.
+        ValueError: `certificate` without `key` or vice versa, a file is not a PEM file of its kind, or `key` is encrypted or
+            belongs to another certificate.
     """
     if (certificate is None) != (key is None):
         raise ValueError("certificate and key are a pair: give both or neither")
-    return grpc.ssl_channel_credentials(
-        root_certificates=_read(ca, "CERTIFICATE"),
-        private_key=_read(key, "PRIVATE KEY"),
-        certificate_chain=_read(certificate, "CERTIFICATE"),
-    )
+    roots, private, chain = _read(ca, "CERTIFICATE"), _read(key, "PRIVATE KEY"), _read(certificate, "CERTIFICATE")
+    if certificate is not None and key is not None:
+        _check_pair(certificate, key)
+    return grpc.ssl_channel_credentials(root_certificates=roots, private_key=private, certificate_chain=chain)
 
 
 def default_api_key() -> str:
@@ -74,6 +75,21 @@ def _read(path: str | Path | None, label: str) -> bytes | None:
     if f"{label}-----".encode() not in content:
         raise ValueError(f"{path}: no {label.lower()} in it; it must be a PEM file with a line -----BEGIN {label}-----")
     return content
+
+
+def _check_pair(certificate: str | Path, key: str | Path) -> None:
+    """Reject a key with which gRPC itself would fail at every call, without a reason. Raises ValueError."""
+
+    def refuse_password() -> bytes:
+        raise ValueError(f"{key}: encrypted; it must not be: openssl pkey -in {key} -out FILE")
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, refuse_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ValueError(f"{key}: does not belong to the certificate {certificate}") from error
+        if "PEM" in (error.reason or "PEM"):  # what else this library refuses, such as short keys, gRPC may accept
+            raise ValueError(f"{certificate}, {key}: damaged: one of them cannot be decoded") from error
 
 
 SERVER_VARIABLE = "TRIPTYCH_SERVER"

@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from triptych_client import Client, UnavailableError, tls_credentials
 from triptych_client.call import is_transient
@@ -95,6 +96,24 @@ def test_tls_files(tmp_path: Path) -> None:
         tls_credentials(pair.key)
     with pytest.raises(FileNotFoundError):
         tls_credentials(tmp_path / "none")
+
+
+def test_keys_that_grpc_cannot_use_are_refused(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair, other = authority.sign("client"), authority.sign("other")
+    encrypted, damaged = tmp_path / "encrypted", tmp_path / "damaged"
+    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
+    password = serialization.BestAvailableEncryption(b"secret")
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    encrypted.write_bytes(key.private_bytes(pem, pkcs8, password))
+    damaged.write_bytes(pair.key.read_bytes().replace(b"\nM", b"\n!"))
+    for file, problem in (
+        (other.key, f"{other.key}: does not belong to the certificate {pair.certificate}"),
+        (encrypted, f"{encrypted}: encrypted; it must not be: openssl pkey -in {encrypted} -out FILE"),
+        (damaged, f"{pair.certificate}, {damaged}: damaged: one of them cannot be decoded"),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
+            tls_credentials(authority.file, pair.certificate, file)
 
 
 @pytest.mark.parametrize(
