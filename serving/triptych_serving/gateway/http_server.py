@@ -11,7 +11,7 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from triptych_serving.address import format_address, listen
@@ -158,6 +158,8 @@ class _Protocol(HttpToolsProtocol):
         if size > HEAD_BYTES or sum(name == b"host" for name, _ in self.headers) > 1:
             raise ValueError("the head is too large, or names several hosts")  # which uvicorn answers with 400
         super().on_headers_complete()
+        if self.parser.get_http_version() == "1.0":
+            self.cycle.send = _without_chunks(self.cycle)  # type: ignore[method-assign]
         self._head_bytes = 0
 
     def on_message_complete(self) -> None:
@@ -186,3 +188,19 @@ class _Protocol(HttpToolsProtocol):
     def _received(self, what: str) -> None:
         if (timer := self._timers.pop(what, None)) is not None:
             timer.cancel()
+
+
+def _without_chunks(cycle: RequestResponseCycle) -> Any:
+    """Return a `send` whose streams end with the connection: HTTP/1.0 has no chunks, but uvicorn sends them."""
+    send, is_stream = cycle.send, False
+
+    async def send_plainly(message: Any) -> None:
+        nonlocal is_stream
+        if message["type"] == "http.response.start":
+            is_stream = all(name.lower() != b"content-length" for name, _ in message.get("headers", ()))
+            cycle.chunked_encoding = False if is_stream else None
+        elif is_stream:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    return send_plainly

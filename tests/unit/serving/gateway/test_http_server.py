@@ -118,3 +118,30 @@ async def test_requests_that_outlast_the_stop_are_told(path: str, status: int, c
     if status == 200:
         assert found.endswith("\r\n0\r\n\r\n"), "the stream is complete"
     assert not caplog.records
+
+
+@in_loop
+async def test_streams_of_http_1_0_have_no_chunks() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/whole":
+            await answer(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for piece in (b"one ", b"", b"two"):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    async with served(application) as port:
+        found = {}
+        for path, version in (("stream", "1.0"), ("stream", "1.1"), ("whole", "1.0")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+            writer.write(f"GET /{path} HTTP/{version}\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+            head, _, found[path, version] = (await reader.read()).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+            assert (b"transfer-encoding" in head, b"content-length" in head) == (version == "1.1", path == "whole")
+            writer.close()
+    assert found == {
+        ("stream", "1.0"): b"one two",
+        ("stream", "1.1"): b"4\r\none \r\n3\r\ntwo\r\n0\r\n\r\n",
+        ("whole", "1.0"): b"",
+    }
