@@ -4,6 +4,7 @@ Both run on the same texts of all lengths; transformers in a padded batch.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -42,7 +43,7 @@ from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.deberta import Deberta, DebertaConfig
 
-from ..fixtures.json_files import edit_json
+from ..fixtures.json_files import edit_json, write_json
 from ..fixtures.sentences import SENTENCES
 from .text_checkpoints import (
     byte_pieces,
@@ -476,7 +477,7 @@ def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) 
     assert isinstance(checkpoint, TextCheckpoint)
     assert checkpoint.model.config.max_positions == 12
     assert checkpoint.tokenizer.encode("AGAIN.").ids == word_pieces().encode("rain: again.").ids
-    assert checkpoint.provenance["prompts_for_callers_to_add"] == "query: 'rain: ', other: 'sun: '"
+    assert checkpoint.provenance["prompts_not_available"] == "other: 'sun: '"
     bundle = open_bundle(export(folder, ExportOptions(tmp_path / "models", valid=(SENTENCES_FILE,)), lambda line: None))
     assert bundle.manifest_of(TextManifest).limits.max_tokens == 12
     with closing(TextModel("model", 1, bundle, EncoderOptions("fp32", runs=1))) as served:
@@ -516,13 +517,72 @@ def test_newer_files_of_sentence_transformers_leave_the_length_to_the_tokenizer(
         ({"pooling_mode": "max"}, (), "pooling by max is not supported"),
         ({}, (), "pooling by nothing is not supported"),
         ({"pooling_mode": "mean", "layers": 2}, (), r"1_Pooling/config\.json: layers: 2 is not supported, and may change"),
+        ({"pooling_mode": ["mean", "cls"]}, (), "pooling by mean and cls is not supported"),
         ({"pooling_mode": "mean"}, ("Dense",), "Dense is not supported; supported: Transformer, Pooling, Normalize"),
+        ({"pooling_mode": "mean"}, ("Pooling",), "the modules Transformer, Pooling, Normalize, Pooling are not supported"),
     ],
 )
 def test_other_poolings_are_rejected(tmp_path: Path, pooling: dict[str, Any], kinds: Any, message: str) -> None:
     folder = write_sentence_transformer(tmp_path, pooling, kinds)
     with pytest.raises(SourceError, match=message):
         load(Folder(folder))
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ([("", "Transformer")], "the modules Transformer are not supported; supported: Transformer, Pooling, and then"),
+        (
+            [("", "Transformer"), ("2_Normalize", "Normalize"), ("1_Pooling", "Pooling")],
+            "Normalize, Pooling are not",
+        ),
+        (
+            [("0_Transformer", "Transformer"), ("1_Pooling", "Pooling")],
+            "Transformer is in '0_Transformer', not in the",
+        ),
+        ([("", "Transformer"), ("2_Pooling", "Pooling")], r"2_Pooling/config\.json: missing, modules\.json names its folder"),
+    ],
+)
+def test_other_orders_of_modules_are_rejected(tmp_path: Path, places: Sequence[tuple[str, str]], message: str) -> None:
+    folder = write_sentence_transformer(tmp_path, {"pooling_mode": "mean"})
+    write_modules(folder, places)
+    with pytest.raises(SourceError, match=message):
+        load(Folder(folder))
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"prompts": ["query: "]}, r"prompts: \['query: '\], expected texts by name"),
+        (
+            {"prompts": {"query": "q: "}, "default_prompt_name": ["query"]},
+            r"default_prompt_name: \['query'\] is not among",
+        ),
+    ],
+)
+def test_damaged_prompts_are_rejected(tmp_path: Path, members: dict[str, Any], message: str) -> None:
+    folder = write_sentence_transformer(tmp_path, {"pooling_mode": ["mean"]})
+    write_json(folder / "config_sentence_transformers.json", members)
+    with pytest.raises(SourceError, match=message):
+        load(Folder(folder))
+
+
+def test_a_cross_encoder_with_modules_has_no_default_prompt(classifier: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(classifier, tmp_path / "copy")
+    write_modules(folder, [("", "Transformer")])
+    prompts = {"model_type": "CrossEncoder", "prompts": {"query": "query: "}, "default_prompt_name": None}
+    write_json(folder / "config_sentence_transformers.json", prompts)
+    checkpoint = load(Folder(folder))
+    assert isinstance(checkpoint, TextCheckpoint)
+    assert checkpoint.head == "text-classification"
+    edit_json(folder / "config_sentence_transformers.json", default_prompt_name="query")
+    with pytest.raises(SourceError, match="default_prompt_name is not supported of a cross-encoder; save the model without it"):
+        load(Folder(folder))
+
+
+def write_modules(folder: Path, places: Sequence[tuple[str, str]]) -> None:
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in places]
+    (folder / "modules.json").write_text(json.dumps(modules))
 
 
 def write_sentence_transformer(folder: Path, pooling: dict[str, Any], kinds: Sequence[str] = ()) -> Path:
@@ -536,8 +596,7 @@ def write_sentence_transformer(folder: Path, pooling: dict[str, Any], kinds: Seq
         ("2_Normalize", "Normalize"),
         *((f"3_{kind}", kind) for kind in kinds),
     ]
-    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in places]
-    (target / "modules.json").write_text(json.dumps(modules))
+    write_modules(target, places)
     return target
 
 

@@ -74,7 +74,7 @@ class Folder:
         """Members of config.json; raises SourceError if it is missing, or not a JSON object."""
         config = self.read_json(CONFIG)
         if config is None:
-            raise SourceError(f"{self.path}: not a checkpoint folder, missing {CONFIG}{self._elsewhere()}")
+            raise SourceError(f"{self.path}: not a checkpoint folder, missing {CONFIG}{self.elsewhere()}")
         return Members(config)
 
     @property
@@ -94,8 +94,8 @@ class Folder:
         named = self.architecture
         return f"{named} is not supported" if named else "architectures: missing, name the model's class"
 
-    def _elsewhere(self) -> str:
-        """Say what a folder without config.json is instead, for an error."""
+    def elsewhere(self) -> str:
+        """Say what a folder without a model's config.json is instead, for an error."""
         if self.has(ADAPTER):
             return f"; {REMEDIES[ADAPTER]}"
         if self.has("modules.json"):

@@ -71,7 +71,8 @@ def _loader(folder: Folder, source_language: str, target_language: str) -> tuple
     if folder.model_type not in {**TRANSLATION_LOADERS, **LOADERS, **DECODERS}:
         groups = {"encoder-decoders": TRANSLATION_LOADERS, "decoders": DECODERS, "encoders": LOADERS}
         supported = "; ".join(f"{name}: {', '.join(sorted(loaders))}" for name, loaders in groups.items())
-        raise folder.config_error(f"{_kind(folder)} is not supported; supported are {supported}")
+        elsewhere = "" if folder.model_type else folder.elsewhere()
+        raise folder.config_error(f"{_kind(folder)} is not supported{elsewhere}; supported are {supported}")
     if folder.model_type not in LOADERS and folder.has(MODULES):
         known = "bert, roberta, distilbert, xlm-roberta, camembert, mpnet, electra, modernbert, deberta-v2"
         raise folder.config_error(f"{_kind(folder)} is not supported as a sentence encoder ({MODULES}); supported: {known}")

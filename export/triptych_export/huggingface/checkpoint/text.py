@@ -20,7 +20,7 @@ from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
 from triptych_training.checkpoints.encoder import TextCheckpoint, make_bert
 from triptych_training.models.bert import Bert, EncoderConfig, EncoderModel
 
-MODULES = "modules.json"
+MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
 KINDS = ("Transformer", "Pooling", "Normalize")
 TRANSFORMER_FILES = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
@@ -87,18 +87,21 @@ def read_sentence_settings(folder: Folder) -> SentenceSettings | None:
     modules = read_modules(folder)
     if foreign := [kind for kind, _ in modules if kind not in KINDS]:
         raise SourceError(f"{folder.path / MODULES}: {', '.join(foreign)} is not supported; supported: {', '.join(KINDS)}")
-    poolings = [place for kind, place in modules if kind == "Pooling"]
-    if not poolings:
+    if not modules:
         return None
-    file = f"{poolings[0]}/config.json"
-    pooling = folder.read_closed(file, KNOWN_OF_POOLING) or {}
+    prompt, named = _prompts(folder)
+    if _is_cross_encoder(folder, modules):
+        if prompt:  # there it precedes the first text of a pair only
+            remedy = "save the model without it, and add the prompt to queries"
+            raise SourceError(f"{folder.path}: default_prompt_name is not supported of a cross-encoder; {remedy}")
+        return None
+    pooling_folder = _check_order(folder, modules)
+    file = f"{pooling_folder}/config.json"
+    if (pooling := folder.read_closed(file, KNOWN_OF_POOLING)) is None:
+        raise SourceError(f"{folder.path / file}: missing, {MODULES} names its folder")
     for place in (place for kind, place in modules if kind == "Normalize"):
         folder.read_closed(f"{place}/config.json", KNOWN_OF_NORMALIZE)
-    prompts = folder.read_closed("config_sentence_transformers.json", KNOWN_OF_MODEL) or {}
-    named = {str(name): str(text) for name, text in (prompts.get("prompts") or {}).items() if text}
-    prompt = (prompts.get("prompts") or {}).get(default) if (default := prompts.get("default_prompt_name")) else ""
-    if not isinstance(prompt, str):
-        raise SourceError(f"{folder.path}: default_prompt_name: {default!r} is not among prompts: {', '.join(named)}")
+    folder.read_closed(MODEL_FILE, KNOWN_OF_MODEL)
     if named and pooling.get("include_prompt") is False:
         raise SourceError(f"{folder.path / file}: include_prompt: false is not supported, prompts count in the mean")
     found = next((name for name in TRANSFORMER_FILES if folder.has(name)), TRANSFORMER_FILES[0])
@@ -106,6 +109,34 @@ def read_sentence_settings(folder: Folder) -> SentenceSettings | None:
     mode, normalize = _pooling(folder.path / file, pooling), "Normalize" in dict(modules)
     limit, lowercase = _limit(folder, transformer), bool(transformer.get("do_lower_case"))
     return SentenceSettings(mode, normalize, limit, lowercase, prompt, named)
+
+
+def _is_cross_encoder(folder: Folder, modules: Sequence[tuple[str, str]]) -> bool:
+    return modules == [("Transformer", "")] and folder.architecture.endswith(TEXT)
+
+
+def _check_order(folder: Folder, modules: Sequence[tuple[str, str]]) -> str:
+    """Return the folder of the pooling's settings; raises SourceError if the modules compute something else than bundles do."""
+    kinds, places = zip(*modules, strict=True)
+    if kinds[:2] != KINDS[:2] or set(kinds[2:]) - {"Normalize"}:
+        known = "Transformer, Pooling, and then Normalize or nothing"
+        raise SourceError(f"{folder.path / MODULES}: the modules {', '.join(kinds)} are not supported; supported: {known}")
+    if places[0]:
+        remedy = "load and save the model with a newer version of sentence-transformers"
+        raise SourceError(f"{folder.path / MODULES}: the Transformer is in {places[0]!r}, not in the folder itself; {remedy}")
+    return str(places[1])
+
+
+def _prompts(folder: Folder) -> tuple[str, Mapping[str, str]]:
+    """Read the default prompt, which may be empty, and all named prompts that are not."""
+    members = folder.members(MODEL_FILE)
+    prompts, default = members.get("prompts") or {}, members.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise SourceError(f"{folder.path / MODEL_FILE}: prompts: {prompts!r:.60}, expected texts by name")
+    if default and (not isinstance(default, str) or default not in prompts):
+        problem = f"default_prompt_name: {default!r} is not among prompts: {', '.join(prompts)}"
+        raise SourceError(f"{folder.path / MODEL_FILE}: {problem}")
+    return (prompts[default] or "") if default else "", {name: text for name, text in prompts.items() if text}
 
 
 def _limit(folder: Folder, transformer: Mapping[str, Any]) -> int | None:
@@ -123,8 +154,8 @@ def _limit(folder: Folder, transformer: Mapping[str, Any]) -> int | None:
 def _pooling(path: object, members: dict[str, Any]) -> str:
     """Read the pooling mode: older files have a flag for each mode, newer ones a name."""
     named = [name for name, value in members.items() if name.startswith("pooling_mode_") and value is True]
-    if isinstance(members.get("pooling_mode"), str):
-        named = [members["pooling_mode"]]
+    if (given := members.get("pooling_mode")) is not None:
+        named = [str(mode) for mode in given] if isinstance(given, list) else [str(given)]
     if len(named) != 1 or named[0] not in POOLINGS:
         raise SourceError(f"{path}: pooling by {' and '.join(named) or 'nothing'} is not supported; supported: mean, cls")
     return POOLINGS[named[0]]
@@ -280,8 +311,9 @@ def load_text(folder: Folder, mapping: TextMapping) -> TextCheckpoint:
     if made.max_tokens and made.max_tokens < model.config.max_positions:
         _shorten(model, made.max_tokens)
     prompts = {"default_prompt": repr(made.prompt)} if made.prompt else {}
-    if made.prompts:
-        prompts["prompts_for_callers_to_add"] = ", ".join(f"{name}: {text!r}" for name, text in made.prompts.items())
+    if others := ", ".join(f"{name}: {text!r}" for name, text in made.prompts.items() if text != made.prompt):
+        # There they replace the default one, which a bundle puts before every text.
+        prompts["prompts_not_available" if made.prompt else "prompts_for_callers_to_add"] = others
     return TextCheckpoint(
         model,
         tokenizer,

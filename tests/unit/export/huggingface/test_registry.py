@@ -121,6 +121,12 @@ def test_a_decoder_that_is_a_sentence_encoder_is_rejected(tmp_path: Path) -> Non
     )
 
 
+def test_a_folder_of_an_old_sentence_encoder_names_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text("[]", encoding="utf-8")
+    message = fault(tmp_path, {"__version__": "1.0.0"})
+    assert "not supported, as sentence-transformers wrote it before version 2.0: load and save it with a newer" in message
+
+
 def test_an_unsupported_member_explains_weights_that_do_not_fit(tmp_path: Path) -> None:
     folder = small_model("bart", "tied", tmp_path / "model")
     edit_json(folder / "config.json", quantization_config={"bits": 4}, encoder_layers=3)
