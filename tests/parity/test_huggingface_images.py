@@ -311,6 +311,8 @@ def checkpoint(saved: Path, tmp_path: Path) -> Path:
         ({"image_size": 40}, r"misshapen .*position_embeddings \[1, 17, 24\].*expected \[26, 24\]"),
         ({"id2label": {"0": "a", "1": "b"}}, "id2label: no name for 9 of 11 classes: 2, 3, 4"),
         ({"id2label": {str(number): "a" for number in range(12)}}, "12 names, the model has 11 classes"),
+        ({"id2label": {str(number): "a" if number else None for number in range(11)}}, "no name for 1 of 11 classes: 0"),
+        ({"architectures": "ViTModel"}, "ViTModel is not supported; supported of vit: ViTForImageClassification"),
         ({"id2label": ["a", "b"]}, r"id2label: \['a', 'b'\], expected names by class number"),
     ],
 )

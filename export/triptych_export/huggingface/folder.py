@@ -86,7 +86,7 @@ class Folder:
     def architecture(self) -> str:
         """Saved class, such as "BertForMaskedLM"; empty if config.json names none."""
         names = self.config.get("architectures") or [""]
-        return str(names[0])
+        return names if isinstance(names, str) else str(names[0])
 
     @property
     def architecture_fault(self) -> str:

@@ -37,7 +37,7 @@ def class_names(folder: Folder, classes: int) -> tuple[str, ...]:
         return tuple(f"LABEL_{number}" for number in range(classes))
     if not isinstance(given, dict):
         raise folder.config_error(f"id2label: {given!r:.40}, expected names by class number")
-    names = {str(key): " ".join(str(name).split()) for key, name in given.items()}
+    names = {str(key): "" if name is None else " ".join(str(name).split()) for key, name in given.items()}
     if missing := [number for number in range(classes) if not names.get(str(number))]:
         shown = ", ".join(map(str, missing[:10])) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
         raise folder.config_error(f"id2label: no name for {len(missing)} of {classes} classes: {shown}")

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, normalizers
 from torch import nn
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from triptych_export.huggingface.checkpoint.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL, integer
 from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules, make_model
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import CONFIG, Folder, neutral
@@ -340,13 +340,13 @@ def read_labels(folder: Folder) -> tuple[str, ...]:
     """Labels in class order; without names, Hugging Face's defaults (LABEL_0, ...)."""
     named = folder.config.get("id2label")
     if named is None:
-        return tuple(f"LABEL_{number}" for number in range(int(folder.config.get("num_labels", 2))))
+        return tuple(f"LABEL_{number}" for number in range(integer(folder, "num_labels", 2)))
     try:
-        labels = {int(number): str(label) for number, label in named.items()}
+        labels = {int(number): "" if label is None else " ".join(str(label).split()) for number, label in named.items()}
     except (AttributeError, ValueError) as error:
-        raise folder.config_error(f"id2label: {named!r}, expected labels by class number") from error
-    if sorted(labels) != list(range(len(labels))) or len(set(labels.values())) < len(labels):
-        raise folder.config_error(f"id2label: {named!r}, expected different labels numbered from 0")
+        raise folder.config_error(f"id2label: {named!r:.200}, expected labels by class number") from error
+    if sorted(labels) != list(range(len(labels))) or len({*labels.values(), ""}) <= len(labels):
+        raise folder.config_error(f"id2label: {named!r:.200}, expected different labels numbered from 0, none of them empty")
     return tuple(labels[number] for number in range(len(labels)))
 
 
