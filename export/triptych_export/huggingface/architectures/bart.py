@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tokenizers import Tokenizer
 
+from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.config import check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import FILE as GENERATION_CONFIG
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
@@ -34,6 +35,7 @@ from triptych_export.huggingface.folder import Folder, neutral
 from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, translation_tokenizers
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
+from triptych_serving.text.languages import list_languages
 from triptych_training.models.transformer import Transformer
 
 MBART_TOKEN, M2M100_TOKEN, NLLB_TOKEN = r"([a-z]{2}_[A-Z]{2})", r"__([a-z]{2,3})__", r"([a-z]{3}_[A-Z][a-z]{3})"
@@ -133,7 +135,7 @@ def _mbart_languages(
     by_token = {token: code for code, token in tokens.items()}
     if generation.start in by_token:
         return CheckpointLanguages(sources, {by_token[generation.start]: TargetFrame(forced=generation.forced)})
-    return CheckpointLanguages(sources, _forced_targets(tokens, first))
+    return CheckpointLanguages(sources, _forced_targets(folder, tokens, first))
 
 
 def _start_with_target(
@@ -153,16 +155,19 @@ def _m2m100_languages(folder: Folder, tokenizer: Tokenizer, first: int | None) -
     if not tokens:
         return text_to_text(first=first)
     legacy = bool(folder.members("tokenizer_config.json").get("legacy_behaviour"))
-    return CheckpointLanguages(_source_frames(tokens, after=legacy), _forced_targets(tokens, first))
+    return CheckpointLanguages(_source_frames(tokens, after=legacy), _forced_targets(folder, tokens, first))
 
 
 def _source_frames(tokens: Mapping[str, int], after: bool) -> Mapping[str, SourceFrame]:
     return {code: SourceFrame(after=(token,)) if after else SourceFrame(before=(token,)) for code, token in tokens.items()}
 
 
-def _forced_targets(tokens: Mapping[str, int], first: int | None) -> Mapping[str, TargetFrame]:
+def _forced_targets(folder: Folder, tokens: Mapping[str, int], first: int | None) -> Mapping[str, TargetFrame]:
     """Frame targets that begin with a language token; only one target if the checkpoint always forces it."""
     only = {code: token for code, token in tokens.items() if token == first}
+    if first is not None and not only:
+        problem = f"{first} is no language's token; languages: {list_languages(tuple(tokens))}"
+        raise SourceError(f"{folder.path}: forced_bos_token_id: {problem}. Remove it, or choose with --target-language")
     return {code: TargetFrame(forced=(token,)) for code, token in (only or tokens).items()}
 
 

@@ -155,6 +155,15 @@ def test_a_forced_first_token_leaves_one_target_unless_the_user_chooses_another(
     assert list(languages(folder, "en", "de").targets) == ["deu_Latn"]
 
 
+@pytest.mark.parametrize("name", ["nllb tied", "m2m100 tied", "mbart50 tied"])
+def test_a_forced_first_token_that_is_no_language_is_rejected(copy: Any, name: str) -> None:
+    folder = copy(name)
+    edit_json(folder / "generation_config.json", forced_bos_token_id=17)
+    with pytest.raises(SourceError, match=r"forced_bos_token_id: 17 is no language's token; languages: .*\. Remove it"):
+        languages(folder)
+    assert next(iter(languages(folder, "en", "zh").targets)).startswith("zh")
+
+
 def test_the_card_says_that_spaces_before_punctuation_stay(copy: Any) -> None:
     folder = copy("marian tied")
     edit_json(folder / "tokenizer_config.json", clean_up_tokenization_spaces=True)
