@@ -18,12 +18,12 @@ class TranslationSource:
     """A translation model with tokenizers, languages, limits and generation settings."""
 
     model: Seq2Seq  # the network, or ONNX files that are kept as they are
-    tokenizer: Tokenizer  # source tokenizer, whose ids end with the end-of-sentence token
+    tokenizer: Tokenizer  # source tokenizer, whose ids end with the end-of-sentence token if sources have one
     sources: Mapping[str, SourceFrame]  # source frames by language code
     targets: Mapping[str, TargetFrame]  # target frames by language code
     max_source: int  # longest source in tokens, frame and end included
     max_target: int  # longest target in tokens, frame and end included
-    target_tokenizer: Tokenizer | None = None  # only if targets have a vocabulary of their own
+    target_tokenizer: Tokenizer | None = None  # only if it differs from that of sources
     # Members of the manifest's `generation` that differ from its defaults.
     generation: Mapping[str, Any] = field(default_factory=dict)
     splits: bool = True  # whether texts are split into sentences by default

@@ -42,7 +42,7 @@ def check_shortlist(source: TranslationSource) -> None:
         SourceError: its sources have their own vocabulary or frames, which a list by source tokens does not cover.
     """
     if source.target_tokenizer is not None or source.model.config.source_vocabulary_size:
-        raise SourceError("shortlist: source and target vocabularies differ; only models with a shared one are supported")
+        raise SourceError("shortlist: source and target tokenizers differ; only models with a shared one are supported")
     framed = [code for code, frame in source.sources.items() if frame != SourceFrame()]
     framed += [code for code, frame in source.targets.items() if frame != TargetFrame()]
     if framed:

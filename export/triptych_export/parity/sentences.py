@@ -34,7 +34,7 @@ class FramedPair:
         return cls(source, target, Frames(model.sources, model.targets).of(source, target))
 
     def frame(self, ids: Sequence[int]) -> Ids:
-        """Add the frame to a source's ids, which include the end token."""
+        """Add the frame to a source's ids, which include the end token if it has one."""
         return [*self.framing.before, *ids, *self.framing.after]
 
     def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
@@ -53,13 +53,13 @@ def draw_sentences(model: TranslationSource, count: int) -> tuple[list[Ids], lis
     special |= {config.pad_id, config.bos_id, config.eos_id}
     size = min(tokenizer.get_vocab_size(), config.source_vocabulary_size or config.vocabulary_size)
     usual = [id for id in range(size) if id not in special]
-    end = tokenizer.encode("a").ids[-1]
+    ends = tokenizer.encode("").ids
     sources, prefixes = [], []
     for index in range(count):
         pair = pairs[index % len(pairs)]
-        task = tokenizer.encode(pair.framing.text).ids[:-1] if pair.framing.text else []
-        room = model.max_source - len(pair.frame([*task, end]))
+        task = tokenizer.encode(pair.framing.text, add_special_tokens=False).ids
+        room = model.max_source - len(pair.frame([*task, *ends]))
         length = min(dice.randint(SHORTEST, LONGEST), max(1, room))
-        sources.append(pair.frame([*task, *dice.choices(usual, k=length), end]))
+        sources.append(pair.frame([*task, *dice.choices(usual, k=length), *ends]))
         prefixes.append(pair.framing.forced)
     return sources, prefixes

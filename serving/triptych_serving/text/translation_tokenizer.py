@@ -7,6 +7,7 @@ from itertools import repeat
 from pathlib import Path
 
 from triptych_serving.bundle.manifest import BARE, Framing
+from triptych_serving.errors import InvalidInputError
 from triptych_serving.text.spans import Span, source_spans
 from triptych_serving.text.tokenizers import Encoding, Tokenizer, read_tokenizer
 from triptych_serving.text.validation import (
@@ -19,6 +20,7 @@ from triptych_serving.text.validation import (
 )
 from triptych_text.steps import Steps, finish
 
+NO_TOKENS = "the text has no tokens, the model's tokenizer removes all of its characters"
 REPLACEMENT = "\ufffd"  # result of decoding an unfinished UTF-8 sequence
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # a token for one byte of a character that the vocabulary lacks
 
@@ -27,7 +29,7 @@ BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # a token for one byte of a character tha
 class EncodedSource:
     """The ids of a source text, as the model reads them."""
 
-    ids: list[int]  # including end of sentence and frame
+    ids: list[int]  # including frame, and end of sentence if the model's sources have one
     before: int = 0  # number of ids before the text's own
     after: int = 0  # number of ids after them
     spans: tuple[Span, ...] = ()  # of the text's own tokens; empty if they were not requested
@@ -85,7 +87,8 @@ class TranslationTokenizer:
             most: tokens of all texts.
 
         Raises:
-            InvalidInputError: a text is empty, too long or not Unicode; names it, and the tokens that the frame leaves.
+            InvalidInputError: a text is empty, has no tokens, is too long or not Unicode; names it, and the tokens that the
+                frame leaves.
         """
         lead = self._lead(framing.text)
         limits = TextLimits(self._source.tokens - framing.size - lead, self._source.characters)
@@ -97,7 +100,11 @@ class TranslationTokenizer:
             sources = [_frame(encoding.ids, framing, lead) for encoding in encodings]
             return list(map(_with_spans, sources, encodings, batch, repeat(framing))) if spans else sources
 
-        return encode_steps(frame, [(text,) for text in texts], names, limits, most)
+        sources = yield from encode_steps(frame, [(text,) for text in texts], names, limits, most)
+        for index, source in enumerate(sources):
+            if not source.ids:  # of a model whose sources have no end
+                raise InvalidInputError(names.part(index, 0), NO_TOKENS)
+        return sources
 
     def encode_targets(
         self, texts: Sequence[str], names: InputNames, forced: int = 0, most: int = UNLIMITED

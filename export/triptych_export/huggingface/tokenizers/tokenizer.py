@@ -33,12 +33,13 @@ FAIRSEQ = {**PLAIN, "bos_token": "<s>", "sep_token": "</s>", "cls_token": "<s>",
 class TranslationTokenizers:
     """Tokenizers of a translation model."""
 
-    source: Tokenizer  # tokenizer of sources; appends the end token
+    source: Tokenizer  # tokenizer of sources; appends the end token, if the checkpoint's does
     target: Tokenizer | None = None  # tokenizer of targets, for encoding and decoding; None: the same as `source`
     frame: Sequence[int] = ()  # ids that the checkpoint's own tokenizer puts around a text
+    bare: bool = False  # whether it puts none around it
 
     def before(self, folder: Folder, end: int) -> tuple[int, ...]:
-        """Return the ids before a text of a model without languages, which ends with the id `end`.
+        """Return the ids before a text of a model without languages, which ends with the id `end`, or has no end.
 
         Raises:
             SourceError: the checkpoint's tokenizer ends texts with another token.
@@ -66,7 +67,7 @@ def text_tokenizer(folder: Folder) -> Tokenizer:
     family = _family(folder)
     tokens = _special_tokens(folder, family)
     tokenizer = fast_tokenizer(folder, tokens) if folder.has(FAST) else family.make(folder, tokens)
-    if tokenizer.post_processor is None:
+    if tokenizer.post_processor is None and not _is_generic(folder):
         _frame_texts(tokenizer, folder, family, tokens)
     return tokenizer if _makes_types(folder) else _without_types(tokenizer)
 
@@ -93,6 +94,8 @@ def decoder_tokenizer(folder: Folder) -> Tokenizer:
 def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
     """Make a translation model's tokenizers, which append the end token; language tokens are left to the caller.
 
+    Sources of a checkpoint whose own tokenizer adds nothing have no end token.
+
     Raises:
         SourceError: there is no tokenizer in the folder, or one that cannot be used.
     """
@@ -106,11 +109,13 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
         made = TranslationTokenizers(fast_tokenizer(folder, tokens))
     else:
         made = TranslationTokenizers(family.make(folder, tokens))
-    if made.source.post_processor is None and tokens.name("cls_token"):
+    if made.source.post_processor is None and _is_generic(folder):
+        made = TranslationTokenizers(made.source, fast_tokenizer(folder, tokens), bare=True)
+    elif made.source.post_processor is None and tokens.name("cls_token"):
         _frame_texts(made.source, folder, family, tokens)
     frame = made.source.encode("").ids
     end = tokens.name("eos_token") or tokens.name("sep_token")  # of BERT's tokenizers, which some BART models have
-    for tokenizer in (made.source, made.target):
+    for tokenizer in (None if made.bare else made.source, made.target):
         if tokenizer is not None:
             end_texts(tokenizer, end, _id(tokenizer, folder, end))
     return replace(made, frame=frame)
@@ -279,6 +284,7 @@ FAMILIES = {
     "T5Tokenizer": Family(_t5, PLAIN),
 }
 FAMILIES["MT5Tokenizer"] = FAMILIES["T5Tokenizer"]
+GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 CLASSES = {
     "bert": "BertTokenizer",
     "distilbert": "DistilBertTokenizer",
@@ -310,6 +316,12 @@ def _family(folder: Folder) -> Family:
     raise SourceError(
         f"{folder.path}: no tokenizer is known for {found or 'this folder'}, expected one of {', '.join(sorted(FAMILIES))}"
     )
+
+
+def _is_generic(folder: Folder) -> bool:
+    """Tell whether the checkpoint's tokenizer is nothing but its tokenizer.json, which says alone what it adds to texts."""
+    named = folder.members(CONFIG).get("tokenizer_class") or folder.config.get("tokenizer_class")
+    return folder.has(FAST) and named in GENERIC
 
 
 def _special_tokens(folder: Folder, family: Family) -> SpecialTokens:

@@ -92,7 +92,7 @@ def test_pairs_too_long_for_the_model_are_skipped(checkpoint: TranslationSource,
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"target_tokenizer": Tokenizer(WordLevel())}, "source and target vocabularies differ"),
+        ({"target_tokenizer": Tokenizer(WordLevel())}, "source and target tokenizers differ"),
         ({"targets": {"de": TargetFrame(), "fr": TargetFrame(forced=(5,))}}, "texts of fr have extra tokens"),
         ({"sources": {"en": SourceFrame(before=(5,))}}, "texts of en have extra tokens"),
     ],

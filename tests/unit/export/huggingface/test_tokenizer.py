@@ -415,6 +415,21 @@ def _fast(path: Path, tokenizer: Tokenizer, model_type: str, **settings: Any) ->
     return path
 
 
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "TokenizersBackend", "BartTokenizer", "BartTokenizerFast", None])
+def test_only_named_classes_add_what_a_fast_tokenizer_does_not_say(tmp_path: Path, byte_files: Path, name: str | None) -> None:
+    shutil.copytree(byte_files, tmp_path / "slow")
+    bare = transformers.BartTokenizer.from_pretrained(tmp_path / "slow").backend_tokenizer
+    content = json.loads(bare.to_str()) | {"post_processor": None}
+    folder = _fast(tmp_path, Tokenizer.from_str(json.dumps(content)), "bart", tokenizer_class=name, eos_token="</s>")
+    theirs, made = transformers.AutoTokenizer.from_pretrained(folder), translation_tokenizers(Folder(folder))
+    before, end = made.before(Folder(folder), 2), theirs.convert_tokens_to_ids("</s>")
+    framed = {line: [*before, *ids] for line, ids in _ids(_served(made.source), PLAIN).items()}
+    assert framed == {line: theirs(line)["input_ids"] for line in PLAIN}
+    assert (made.target or made.source).encode(PLAIN[0]).ids[-1] == end
+    write_json(folder / "config.json", {"model_type": "roberta"})
+    assert _ids(_text(folder), PLAIN) == framed
+
+
 def test_a_fast_tokenizer_is_used_with_its_settings(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.WordPiece({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)

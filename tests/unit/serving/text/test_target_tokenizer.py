@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import BARE, Framing
 from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Translation
@@ -86,3 +88,14 @@ def test_byte_tokens_come_from_the_target_tokenizer(tmp_path: Path) -> None:
         Tokenizer(models.WordLevel(pieces, unk_token="<unk>")).save(str(tmp_path / name))
     codec = TranslationTokenizer(tmp_path / "source.json", 9, 9, tmp_path / "target.json")
     assert codec.decode_stable([1, 2]) == "a"
+
+
+def test_a_text_without_tokens_is_rejected_where_sources_have_no_end(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    tokenizer.normalizer = normalizers.Replace("\u200b", "")
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    bare = TranslationTokenizer(tmp_path / "tokenizer.json", 8)
+    assert bare.encode(["b", "\u200ba"]) == [[1], [0]]
+    for framing in (BARE, Framing(forced=(1,))):
+        with pytest.raises(InvalidInputError, match=r"^contents\[1\]: the text has no tokens"):
+            finish(bare.encode_source_steps(["b", "\u200b"], framing))
