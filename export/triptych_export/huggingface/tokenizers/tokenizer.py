@@ -284,6 +284,7 @@ FAMILIES = {
     "T5Tokenizer": Family(_t5, PLAIN),
 }
 FAMILIES["MT5Tokenizer"] = FAMILIES["T5Tokenizer"]
+FAMILIES["ElectraTokenizer"] = FAMILIES["BertTokenizer"]
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 CLASSES = {
     "bert": "BertTokenizer",
@@ -305,11 +306,15 @@ CLASSES = {
 
 def _family(folder: Folder) -> Family:
     """Find the family by the tokenizer class in the files or, for generic classes, by the architecture."""
-    named = [str(file.get("tokenizer_class") or "") for file in (folder.members(CONFIG), folder.config)]
-    kind = folder.model_type
+    files = folder.members(CONFIG), folder.config
+    named, kind = [str(file.get("tokenizer_class") or "").removesuffix("Fast") for file in files], folder.model_type
+    first = next(filter(None, named), "")
+    if first and first not in (*FAMILIES, "PreTrainedTokenizer") and not folder.has(FAST):  # it may cut texts in another way
+        known = ", ".join(sorted(FAMILIES))
+        raise SourceError(f"{folder.path}: tokenizer_class: {first!r} is not supported without {FAST}; supported: {known}")
     if kind == "m2m_100":  # M2M100 or NLLB
         named.append("M2M100Tokenizer" if folder.has("vocab.json") else "NllbTokenizer")
-    for name in (*(name.removesuffix("Fast") for name in named), CLASSES.get(kind, "")):
+    for name in (*named, CLASSES.get(kind, "")):
         if name in FAMILIES:
             return FAMILIES[name]
     found = " or ".join(repr(name) for name in (*named, kind) if name)
