@@ -580,6 +580,14 @@ def test_a_cross_encoder_with_modules_has_no_default_prompt(classifier: Path, tm
         load(Folder(folder))
 
 
+def test_the_card_lists_special_tokens_that_are_text_in_texts(classifier: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(classifier, tmp_path / "copy")
+    edit_json(folder / "tokenizer_config.json", additional_special_tokens=[f"[E{number}]" for number in range(9)])
+    listed = load(Folder(folder)).provenance["special_tokens_read_as_text"]
+    assert listed == "[E0], [E1], [E2], [E3], [E4], [E5], [E6], [E7], ..."
+    assert "special_tokens_read_as_text" not in load(Folder(classifier)).provenance
+
+
 def write_modules(folder: Path, places: Sequence[tuple[str, str]]) -> None:
     modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in places]
     (folder / "modules.json").write_text(json.dumps(modules))

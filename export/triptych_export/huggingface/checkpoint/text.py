@@ -16,6 +16,7 @@ from triptych_export.huggingface.checkpoint.config import MULTI_LABEL, REGRESSIO
 from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules, make_model
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import CONFIG, Folder, neutral
+from triptych_export.huggingface.tokenizers.special_tokens import read_special_tokens
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
 from triptych_training.checkpoints.encoder import TextCheckpoint, make_bert
 from triptych_training.models.bert import Bert, EncoderConfig, EncoderModel
@@ -27,6 +28,7 @@ TRANSFORMER_FILES = tuple(
 )
 SHORTEST_LIMIT = 4  # tokens
 LONGEST_LIMIT = 10**6  # larger ones stand for "none"
+SHOWN = 8  # special tokens on the card
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "mean": "mean", "cls": "cls"}
 # Known members of these files; without values: read, or of no effect. Requests choose how vectors are compared.
 KNOWN_OF_MODULES = neutral("idx name path type", kwargs=([],))
@@ -310,15 +312,17 @@ def load_text(folder: Folder, mapping: TextMapping) -> TextCheckpoint:
     prepare_tokenizer(tokenizer, made)
     if made.max_tokens and made.max_tokens < model.config.max_positions:
         _shorten(model, made.max_tokens)
-    prompts = {"default_prompt": repr(made.prompt)} if made.prompt else {}
+    notes = {"default_prompt": repr(made.prompt)} if made.prompt else {}
     if others := ", ".join(f"{name}: {text!r}" for name, text in made.prompts.items() if text != made.prompt):
         # There they replace the default one, which a bundle puts before every text.
-        prompts["prompts_not_available" if made.prompt else "prompts_for_callers_to_add"] = others
+        notes["prompts_not_available" if made.prompt else "prompts_for_callers_to_add"] = others
+    if markers := [token.content for token in read_special_tokens(folder, {}).additional]:
+        notes["special_tokens_read_as_text"] = ", ".join(markers[:SHOWN]) + (", ..." if len(markers) > SHOWN else "")
     return TextCheckpoint(
         model,
         tokenizer,
         labels,
-        {"architecture": folder.architecture, **prompts},
+        {"architecture": folder.architecture, **notes},
         pairs=head == TEXT,  # config.json does not say whether it was trained on pairs or single texts
         singles=head == TEXT,
         family=folder.model_type,
