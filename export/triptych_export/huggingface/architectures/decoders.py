@@ -94,6 +94,7 @@ def make_source(
     settings = read_decoder_generation(folder, model.config.max_positions)
     if wrong := [id for id in settings.ends if id >= model.config.vocabulary_size]:
         raise folder.config_error(f"eos_token_id: {wrong[0]} is outside the vocabulary of {model.config.vocabulary_size:,}")
+    settings.check_suppressed(folder, model.config.vocabulary_size)
     provenance = {"checkpoint": model_name(folder), "architecture": folder.architecture}
     if settings.unsupported:
         provenance["generation_not_carried_over"] = settings.unsupported

@@ -104,6 +104,13 @@ class GenerationSettings:
         """The first token as the start of a translation, which may be empty."""
         return () if self.first_token is None else (self.first_token,)
 
+    def check_suppressed(self, folder: Folder, rows: int) -> None:
+        """Check that a model with `rows` tokens has those that it must not generate; raises SourceError if it does not."""
+        for run in self.members.get("suppressed_tokens", ()):
+            if max(run) >= rows:
+                problem = f"{max(run):,} is outside the vocabulary of {rows:,}; remove it"
+                raise SourceError(f"{folder.path}: bad_words_ids or suppress_tokens: {problem}")
+
 
 def read_generation(
     folder: Folder, limit: int, defaults: Mapping[str, Any], wanted: Mapping[str, Any] | None = None

@@ -164,7 +164,8 @@ def make_source(
     """Assemble the translation source; `family` defaults to config.json's `model_type`.
 
     Raises:
-        SourceError: the tokenizer or a language has a token id beyond the model's embeddings.
+        SourceError: the tokenizer, a language or a suppressed token has an id beyond the model's embeddings, or outputs would
+            begin with their end.
     """
     provenance = {"checkpoint": model_name(folder), "architecture": folder.architecture, **languages.notes}
     if generation.unsupported:
@@ -181,6 +182,9 @@ def make_source(
     for code, far in languages.targets.items():
         _check_ids(folder, code, far.before, source_rows)
         _check_ids(folder, code, far.forced, rows)
+        if generation.ends[0] in far.forced:
+            raise SourceError(f"{folder.path}: forced_bos_token_id: {generation.ends[0]} is the end of the sentence; remove it")
+    generation.check_suppressed(folder, rows)
     return TranslationSource(
         model,
         tokenizer,

@@ -182,6 +182,23 @@ def test_a_forced_first_token_of_marian_begins_all_translations(copy: Any, name:
     assert loaded.provenance["forced_tokens_not_in_texts"] == repr(written)  # no special token, which texts lack anyway
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"forced_bos_token_id": 0}, "forced_bos_token_id: 0 is the end of the sentence; remove it$"),
+        (
+            {"bad_words_ids": [[5, 99999]]},
+            "bad_words_ids or suppress_tokens: 99,999 is outside the vocabulary of 301; remove it$",
+        ),
+    ],
+)
+def test_tokens_that_cannot_begin_or_occur_are_rejected(copy: Any, changes: dict[str, Any], message: str) -> None:
+    folder = copy("marian tied")
+    edit_json(folder / "generation_config.json", **changes)
+    with pytest.raises(SourceError, match=message):
+        languages(folder)
+
+
 BYTES = ("<pad>", "<s>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet()))
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "##s", ".")
 ROBERTA, BERT = transformers.RobertaTokenizer, transformers.BertTokenizer
