@@ -588,6 +588,15 @@ def test_the_card_lists_special_tokens_that_are_text_in_texts(classifier: Path, 
     assert "special_tokens_read_as_text" not in load(Folder(classifier)).provenance
 
 
+def test_an_encoder_whose_tokenizer_adds_nothing_is_rejected(classifier: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(classifier, tmp_path / "copy")
+    edit_json(folder / "tokenizer.json", post_processor=None)
+    with pytest.raises(SourceError, match=r"makes \[\] of an empty text, .*; if the model was trained with them"):
+        load(Folder(folder))
+    edit_json(folder / "tokenizer_config.json", tokenizer_class="BertTokenizer")
+    assert load(Folder(folder)).tokenizer.encode("Rain.").ids == word_pieces().encode("Rain.").ids
+
+
 def write_modules(folder: Path, places: Sequence[tuple[str, str]]) -> None:
     modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in places]
     (folder / "modules.json").write_text(json.dumps(modules))

@@ -209,7 +209,9 @@ def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool) -> SpecialIds
     """
     framing = tokenizer.encode("").ids
     if len(framing) != 2:
-        raise SourceError(f"{folder.path}: the tokenizer makes {framing} of an empty text, expected two ids, [CLS] and [SEP]")
+        remedy = "" if framing else "; if the model was trained with them, name the tokenizer_class that adds them"
+        problem = f"the tokenizer makes {framing} of an empty text, expected two ids, [CLS] and [SEP]{remedy}"
+        raise SourceError(f"{folder.path}: {problem}")
     size, highest = folder.config.get("vocab_size"), max(tokenizer.get_vocab(with_added_tokens=True).values())
     if isinstance(size, int) and highest >= size:
         token = tokenizer.id_to_token(highest)

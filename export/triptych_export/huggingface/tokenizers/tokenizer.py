@@ -67,7 +67,7 @@ def text_tokenizer(folder: Folder) -> Tokenizer:
     family = _family(folder)
     tokens = _special_tokens(folder, family)
     tokenizer = fast_tokenizer(folder, tokens) if folder.has(FAST) else family.make(folder, tokens)
-    if tokenizer.post_processor is None and not _is_generic(folder):
+    if _adds_nothing(tokenizer) and not _is_generic(folder):
         _frame_texts(tokenizer, folder, family, tokens)
     return tokenizer if _makes_types(folder) else _without_types(tokenizer)
 
@@ -107,11 +107,11 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
         made = TranslationTokenizers(_marian_source(folder, tokens), target)
     elif folder.has(FAST):
         made = TranslationTokenizers(fast_tokenizer(folder, tokens))
+        if _adds_nothing(made.source) and _is_generic(folder):
+            made = TranslationTokenizers(made.source, fast_tokenizer(folder, tokens), bare=True)
     else:
         made = TranslationTokenizers(family.make(folder, tokens))
-    if made.source.post_processor is None and _is_generic(folder):
-        made = TranslationTokenizers(made.source, fast_tokenizer(folder, tokens), bare=True)
-    elif made.source.post_processor is None and tokens.name("cls_token"):
+    if _adds_nothing(made.source) and not made.bare and tokens.name("cls_token"):
         _frame_texts(made.source, folder, family, tokens)
     frame = made.source.encode("").ids
     end = tokens.name("eos_token") or tokens.name("sep_token")  # of BERT's tokenizers, which some BART models have
@@ -285,7 +285,7 @@ FAMILIES = {
 }
 FAMILIES["MT5Tokenizer"] = FAMILIES["T5Tokenizer"]
 FAMILIES["ElectraTokenizer"] = FAMILIES["BertTokenizer"]
-GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
+GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend", "GPT2Tokenizer", "GPT2TokenizerFast")
 CLASSES = {
     "bert": "BertTokenizer",
     "distilbert": "DistilBertTokenizer",
@@ -321,6 +321,10 @@ def _family(folder: Folder) -> Family:
     raise SourceError(
         f"{folder.path}: no tokenizer is known for {found or 'this folder'}, expected one of {', '.join(sorted(FAMILIES))}"
     )
+
+
+def _adds_nothing(tokenizer: Tokenizer) -> bool:
+    return bool(tokenizer.num_special_tokens_to_add(False) == 0)
 
 
 def _is_generic(folder: Folder) -> bool:

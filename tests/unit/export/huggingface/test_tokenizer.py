@@ -415,11 +415,14 @@ def _fast(path: Path, tokenizer: Tokenizer, model_type: str, **settings: Any) ->
     return path
 
 
-@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "TokenizersBackend", "BartTokenizer", "BartTokenizerFast", None])
-def test_only_named_classes_add_what_a_fast_tokenizer_does_not_say(tmp_path: Path, byte_files: Path, name: str | None) -> None:
+@pytest.mark.parametrize("post_processor", [None, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}])
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "TokenizersBackend", "GPT2Tokenizer", "BartTokenizerFast", None])
+def test_only_named_classes_add_what_a_fast_tokenizer_does_not_say(
+    tmp_path: Path, byte_files: Path, name: str | None, post_processor: dict[str, Any] | None
+) -> None:
     shutil.copytree(byte_files, tmp_path / "slow")
     bare = transformers.BartTokenizer.from_pretrained(tmp_path / "slow").backend_tokenizer
-    content = json.loads(bare.to_str()) | {"post_processor": None}
+    content = json.loads(bare.to_str()) | {"post_processor": post_processor}
     folder = _fast(tmp_path, Tokenizer.from_str(json.dumps(content)), "bart", tokenizer_class=name, eos_token="</s>")
     theirs, made = transformers.AutoTokenizer.from_pretrained(folder), translation_tokenizers(Folder(folder))
     before, end = made.before(Folder(folder), 2), theirs.convert_tokens_to_ids("</s>")
