@@ -42,4 +42,4 @@ def test_goodput_stays_and_memory_too(task: str, tmp_path: Path) -> None:
     assert set(overload["codes"]) <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
     memory = overload["memory"]
     assert memory[-1] - memory[len(memory) // 4] < GROWTH_MB
-    assert found["recovery"] < 2.0
+    assert found["recovery"] < DEADLINE_SECONDS  # the calls that were waiting at the end are over then
