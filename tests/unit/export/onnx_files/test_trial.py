@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from triptych_export.errors import SourceError
 from triptych_export.onnx_files import trial
 
-from ....fixtures.onnx_models import onnx_model, values
-
-INT64 = TensorProto.INT64
+from ....fixtures.onnx_models import loop_node, onnx_model, values
 
 
 def save(path: Path, nodes: list[onnx.NodeProto], constants: dict[str, Any] | None = None) -> Path:
@@ -34,14 +32,7 @@ def test_sets_run_up_to_the_first_that_the_model_takes(tmp_path: Path) -> None:
 
 def test_a_file_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop with 2^62 turns."""
-    body = helper.make_graph(
-        [helper.make_node("Identity", [name], [f"{name}_out"]) for name in ("go", "value")],
-        "body",
-        [*values({"turn": []}, INT64), *values({"go": []}, TensorProto.BOOL), *values({"value": ["rows"]})],
-        [*values({"go_out": []}, TensorProto.BOOL), *values({"value_out": ["rows"]})],
-    )
-    nodes = [helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)]
-    path = save(tmp_path / "endless.onnx", nodes, {"turns": np.array(2**62)})
+    path = save(tmp_path / "endless.onnx", [loop_node()], {"turns": np.array(2**62)})
     monkeypatch.setattr(trial, "MOST_SECONDS", 1)
     with pytest.raises(SourceError, match="a trial run"):
         trial.try_run(path, [{"x": np.zeros(2, np.float32)}], 1_000)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions
 from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner, Tensors
@@ -18,7 +18,7 @@ from triptych_serving.runtime.session import InvalidArgument, RunStop, Session
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
 
-from ....fixtures.onnx_models import onnx_model, values
+from ....fixtures.onnx_models import loop_node, onnx_model, values
 from ..calls import RecordedCall, eventually
 
 
@@ -62,21 +62,6 @@ def test_values_that_a_graph_rejects_are_the_callers_fault(caplog: pytest.LogCap
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def looping(path: Path) -> Path:
-    """Save a graph that doubles `x` as many times as `turns` says."""
-    integers = TensorProto.INT64
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["go_out"]), helper.make_node("Add", ["value", "value"], ["value_out"])],
-        "body",
-        [*values({"turn": []}, integers), *values({"go": []}, TensorProto.BOOL), *values({"value": ["rows"]})],
-        [*values({"go_out": []}, TensorProto.BOOL), *values({"value_out": ["rows"]})],
-    )
-    loop = helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)
-    inputs = [*values({"x": ["rows"]}), *values({"turns": []}, integers)]
-    onnx.save(onnx_model([loop], inputs, values({"y": ["rows"]}), {}, opset=17), path)
-    return path
-
-
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_run_that_no_caller_waits_for_is_ended(closes: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A request can make a loop of a graph endless: neither the next request nor the end of the server waits for it."""
@@ -85,7 +70,9 @@ def test_a_run_that_no_caller_waits_for_is_ended(closes: bool, tmp_path: Path, c
         payload = TensorRows({"x": np.float32([1]), "turns": np.array(turns)}, 1, ("y",))
         return RecordedCall([Item(payload, 1)])
 
-    engine = OneShotEngine(TensorRunner(Session(looping(tmp_path / "loop.onnx"))), OneShotOptions())
+    path, inputs = tmp_path / "loop.onnx", [*values({"x": ["rows"]}), *values({"turns": []}, TensorProto.INT64)]
+    onnx.save(onnx_model([loop_node()], inputs, values({"y": ["rows"]}), opset=17), path)
+    engine = OneShotEngine(TensorRunner(Session(path)), OneShotOptions())
     engine.start()
     try:
         endless, short = call(2**62), call(3)
