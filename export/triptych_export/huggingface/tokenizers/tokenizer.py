@@ -306,12 +306,10 @@ CLASSES = {
 
 def _family(folder: Folder) -> Family:
     """Find the family by the tokenizer class in the files or, for generic classes, by the architecture."""
-    files = folder.members(CONFIG), folder.config
-    named, kind = [str(file.get("tokenizer_class") or "").removesuffix("Fast") for file in files], folder.model_type
-    first = next(filter(None, named), "")
-    if first and first not in (*FAMILIES, "PreTrainedTokenizer") and not folder.has(FAST):  # it may cut texts in another way
+    named, kind = [name.removesuffix("Fast") for name in _named_classes(folder)], folder.model_type
+    if named and named[0] not in (*FAMILIES, "PreTrainedTokenizer") and not folder.has(FAST):  # it may cut texts in another way
         known = ", ".join(sorted(FAMILIES))
-        raise SourceError(f"{folder.path}: tokenizer_class: {first!r} is not supported without {FAST}; supported: {known}")
+        raise SourceError(f"{folder.path}: tokenizer_class: {named[0]!r} is not supported without {FAST}; supported: {known}")
     if kind == "m2m_100":  # M2M100 or NLLB
         named.append("M2M100Tokenizer" if folder.has("vocab.json") else "NllbTokenizer")
     for name in (*named, CLASSES.get(kind, "")):
@@ -329,8 +327,12 @@ def _adds_nothing(tokenizer: Tokenizer) -> bool:
 
 def _is_generic(folder: Folder) -> bool:
     """Tell whether the checkpoint's tokenizer is nothing but its tokenizer.json, which says alone what it adds to texts."""
-    named = folder.members(CONFIG).get("tokenizer_class") or folder.config.get("tokenizer_class")
-    return folder.has(FAST) and named in GENERIC
+    return folder.has(FAST) and bool(named := _named_classes(folder)) and named[0] in GENERIC
+
+
+def _named_classes(folder: Folder) -> list[str]:
+    """Return the tokenizer classes that the files name: first that of the tokenizer's own, which precedes."""
+    return [str(name) for file in (folder.members(CONFIG), folder.config) if (name := file.get("tokenizer_class"))]
 
 
 def _special_tokens(folder: Folder, family: Family) -> SpecialTokens:
