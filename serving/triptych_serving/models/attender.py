@@ -40,7 +40,7 @@ class Attender:
 
     @property
     def has_graph(self) -> bool:
-        """Whether the bundle has an attention graph."""
+        """True if the bundle has an attention graph."""
         return self._path is not None
 
     @property

@@ -147,7 +147,7 @@ def test_the_perplexity_is_of_all_tokens_but_the_first(run: Run, tmp_path: Path)
 def test_the_perplexity_does_not_depend_on_how_tokens_are_decoded(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with tokenizers that lose spaces. A character of which the last token is cut off is left out."""
+    """A tokenizer may lose spaces, and the cut may fall inside a character, which is left out then."""
     path = tmp_path / "texts.txt"
     path.write_text("The war ended in the last century. \U0001f600\n\n\U0001f600\n", encoding="utf-8")
     command = ("evaluate", "text-generation", path, "--json", "--sequence-length")
