@@ -89,7 +89,8 @@ def load_encoder(
         return LoadedEncoder(_start(runners.on_devices(resources.pool), engine, resources), resources, takes)
     if CPU not in options.devices:
         raise BundleError(bundle.folder, [f"precision {precision} runs on the CPU only"])
-    session = LoneSession(path, threads, options.lone_threads(weight_bytes, usable_cpus()), file.saturation_free)
+    lone_threads = options.lone_threads(weight_bytes, usable_cpus())
+    session = LoneSession(path, threads, lone_threads, file.saturation_free, in_arena=runners.plan is None)
     takes = f"CPU, {precision}, runs: {engine.runs}, threads in a run: {session.threads}, {weights}"
     return LoadedEncoder(_start(runners.on_cpu(session), engine, None), None, takes)
 

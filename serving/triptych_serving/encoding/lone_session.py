@@ -15,14 +15,14 @@ class LoneSession(Session):
     """A graph on the CPU, loaded for runs beside others and again for runs alone. Safe to run from several threads at once.
 
     Args:
-        path, saturation_free: as of Session.
+        path, saturation_free, in_arena: as of Session.
         threads: inside a run beside others.
         lone_threads: inside a run alone; if they are not more, the graph is loaded once.
     """
 
-    def __init__(self, path: Path, threads: int, lone_threads: int, saturation_free: bool) -> None:
-        super().__init__(path, threads, saturation_free)
-        self._lone = Session(path, lone_threads, saturation_free) if lone_threads > threads else None
+    def __init__(self, path: Path, threads: int, lone_threads: int, saturation_free: bool, in_arena: bool = False) -> None:
+        super().__init__(path, threads, saturation_free, in_arena=in_arena)
+        self._lone = Session(path, lone_threads, saturation_free, in_arena=in_arena) if lone_threads > threads else None
         self.threads = f"{threads} ({lone_threads} alone)" if self._lone else str(threads)
         self._lock = threading.Lock()
         self._running = 0

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 
 from triptych_serving.encoding.engine import Runner
-from triptych_serving.errors import EngineError, InvalidInputError
-from triptych_serving.runtime.session import Array, InvalidArgument, RunStop, Session
+from triptych_serving.errors import EngineError, InvalidInputError, TooLargeError
+from triptych_serving.runtime.session import Array, InvalidArgument, RunStop, Session, lacks_memory, shrink_arena
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.request import Item
 
 Tensors = Mapping[str, Array]
+NO_MEMORY = (
+    "the graph needs more memory to compute them than is left for it (on the CPU half of the machine's or container's memory "
+    "serves all models of plain tensors); send fewer rows or smaller values"
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -62,8 +66,14 @@ class TensorRunner(Runner):
             try:
                 part.results = self._session.run(part.inputs, part.outputs, part.stop)
             except EngineError as error:
-                if isinstance(error.__cause__, InvalidArgument) and len(batch) == len(part.items) == 1:
-                    raise InvalidInputError("inputs", f"the graph rejects them: {error.__cause__}") from error
+                lacking = lacks_memory(error.__cause__)
+                if lacking:
+                    shrink_arena()  # for the next attempt: free memory may be in pieces that were too small
+                if len(batch) == len(part.items) == 1:
+                    if lacking:
+                        raise TooLargeError(f"inputs: {NO_MEMORY}: {error.__cause__}") from error
+                    if isinstance(error.__cause__, InvalidArgument):
+                        raise InvalidInputError("inputs", f"the graph rejects them: {error.__cause__}") from error
                 raise
         return batch
 

@@ -19,6 +19,7 @@ from triptych_serving.repository.registry import ModelVersion, Registry, State
 from triptych_serving.repository.repository import FolderStamp, VersionFolder, stamp_of
 from triptych_serving.repository.version_policy import VersionPolicy
 from triptych_serving.runtime.process import trim_heap
+from triptych_serving.runtime.session import shrink_arena
 
 logger = logging.getLogger(__name__)
 
@@ -257,6 +258,7 @@ def _free_memory() -> None:
     # A call and its rows refer to each other, and keep vocabularies and images; a translation model's memo keeps its tokenizer.
     # This holds the interpreter for 1 ms per 1,000 objects.
     gc.collect()
+    shrink_arena()
     trim_heap()
 
 

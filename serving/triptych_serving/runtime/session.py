@@ -24,12 +24,12 @@ import onnxruntime as ort  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from triptych_serving.errors import BundleError, DeviceError, DeviceMemoryError, EngineError, ServingError
-from triptych_serving.runtime.cpu_info import int8_saturates
+from triptych_serving.runtime.cpu_info import int8_saturates, usable_memory
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.external_data import GRAPH_SUFFIX
 from triptych_serving.runtime.memory import INSTALL, DeviceArray, Memory
 from triptych_serving.runtime.native.library import takes_sequences
-from triptych_serving.runtime.session_options import cpu_entries, cuda_options, gpu_entries
+from triptych_serving.runtime.session_options import ARENA, cpu_entries, cuda_options, gpu_entries
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,12 @@ NO_LIBRARIES = (
     "the runtime's CUDA provider cannot be used: the libraries that it needs (CUDA, cuDNN) are missing or of another version "
     "than it was built with; see stderr for details"
 )
-NO_ROOM = ("out of memory", "Failed to allocate memory", "Available memory of")  # parts of the runtime's messages
+NO_ROOM = ("out of memory", "Failed to allocate memory", "Available memory of", "bad_alloc")  # parts of the runtime's messages
+# A model whose one operator is Identity, from x to y, float32 [1].
+IDENTITY = (
+    b'\x08\x08:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
+    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
+)
 DTYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -171,6 +176,7 @@ class Session:
         place: device and stream; None: the CPU, over host arrays. On a GPU only one thread at a time may run it.
         kernels: a library of kernels that replace the runtime's own on the CPU; None: none.
         kernel_set: which of them: "" for step graphs of translation, GENERATION or PRODUCTS for graphs of decoder-only models.
+        in_arena: on the CPU, runs allocate from `open_arena`: what they need depends on what requests say.
 
     Raises:
         BundleError: the runtime cannot load the file as a graph.
@@ -186,6 +192,7 @@ class Session:
         place: SessionPlace | None = None,
         kernels: Path | None = None,
         kernel_set: str = "",
+        in_arena: bool = False,
     ) -> None:
         if path.suffix != GRAPH_SUFFIX:  # the runtime would take it for another format, which is not checked
             raise BundleError(path, [f"names of graphs end in {GRAPH_SUFFIX}"])
@@ -193,8 +200,11 @@ class Session:
         self.takes_sequences = False  # attention of encoders reads several sequences in one row, if it has their lengths
         if place is None or place.memory.device.kind == "cpu":
             exact = int8_saturates() and not saturation_free
-            entries = cpu_entries(threads, exact_products=exact)
-            self._session, native = _open_on_cpu(path, threads, {**entries, KERNEL_SET: kernel_set}, kernels)
+            entries = {**cpu_entries(threads, exact_products=exact), KERNEL_SET: kernel_set}
+            if in_arena:
+                open_arena()
+                entries |= ARENA
+            self._session, native = _open_on_cpu(path, threads, entries, kernels)
             self.takes_sequences = native and takes_sequences() and not exact
         else:
             self._session = _open_on_gpu(path, place)
@@ -327,7 +337,7 @@ def _open_on_gpu(path: Path, place: SessionPlace) -> ort.InferenceSession:
 def _refusal(path: Path, place: SessionPlace, error: Exception) -> ServingError:
     """Explain why a graph was not loaded on a GPU; called under the CUDA graph lock."""
     device = place.memory.device
-    if any(words in str(error) for words in NO_ROOM):
+    if lacks_memory(error):
         return DeviceMemoryError(f"{path.name}: {device} has no room for it: {error}")
     if not isinstance(error, RUNTIME_ERRORS):
         return DeviceError(f"the runtime cannot use {device}: {error}")
@@ -335,6 +345,34 @@ def _refusal(path: Path, place: SessionPlace, error: Exception) -> ServingError:
         with suppress(BundleError):
             _open_on_gpu(path, replace(place, captures=False))
     return BundleError(path, [f"the runtime cannot load it on {device}: {error}"])
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Tell if an error of the runtime is about memory."""
+    return any(words in str(error) for words in NO_ROOM)
+
+
+@cache
+def open_arena() -> int:
+    """Create the process's allocator for runs without a known need for memory, and return its limit in bytes."""
+    limit = usable_memory() // 2
+    host = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(host, ort.OrtArenaCfg({"max_mem": limit}))
+    return limit
+
+
+def shrink_arena() -> None:
+    """Return what no run uses of the memory of `open_arena` to the system."""
+    if open_arena.cache_info().currsize:
+        options = ort.RunOptions()
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        _identity().run(None, {"x": np.zeros(1, np.float32)}, options)
+
+
+@cache
+def _identity() -> ort.InferenceSession:
+    """Return a session that does nothing: only runs can shrink an allocator."""
+    return ort.InferenceSession(IDENTITY, _session_options(1, ARENA), providers=[CPU_PROVIDER])
 
 
 @cache

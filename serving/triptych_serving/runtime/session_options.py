@@ -1,5 +1,8 @@
 """Options of ONNX Runtime sessions."""
 
+# Runs allocate from the process's allocator. Weights do not: they are permanent, and count towards no limit.
+ARENA = {"session.use_env_allocators": "1", "session.use_device_allocator_for_initializers": "1"}
+
 
 def cpu_entries(threads: int, exact_products: bool) -> dict[str, str]:
     """Return the configuration of a session on the CPU.

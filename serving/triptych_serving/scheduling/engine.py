@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
-from triptych_serving.errors import EngineError, InvalidInputError, ServingError, UnavailableError
+from triptych_serving.errors import EngineError, InvalidInputError, ServingError, TooLargeError, UnavailableError
 from triptych_serving.runtime.process import NICENESS, forget_frames, give_way
 from triptych_serving.scheduling.admission import CallQueue, Counters
 from triptych_serving.scheduling.request import Call, Listener, RowT
@@ -237,7 +237,7 @@ class Engine(ABC, Generic[RowT]):
         last = [row.call for row in rows if row.alone]
         if not last:
             logger.warning("batch failed, each row is run alone: %d rows: %s", len(rows), error)
-        elif isinstance(error, InvalidInputError):
+        elif isinstance(error, (InvalidInputError, TooLargeError)):
             self._fail(last, error)
         else:
             logger.error("batch failed: %d rows: %s", len(rows), error, exc_info=error)

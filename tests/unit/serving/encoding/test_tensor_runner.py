@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import onnx
+import psutil
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions
+from triptych_serving.encoding.lone_session import LoneSession
 from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner, Tensors
-from triptych_serving.errors import EngineError, InvalidInputError
-from triptych_serving.runtime.session import InvalidArgument, RunStop, Session
+from triptych_serving.errors import EngineError, InvalidInputError, TooLargeError
+from triptych_serving.runtime.session import InvalidArgument, RunStop, Session, open_arena, shrink_arena
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
 
@@ -60,6 +62,35 @@ def test_values_that_a_graph_rejects_are_the_callers_fault(caplog: pytest.LogCap
         run_rows(engine, [Item(TensorRows({"x": np.array([-1])}, 1, ("y",)), 1)])
     engine.close(drain=False)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_memory_that_values_ask_for_has_a_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A number in a request may ask a graph for any memory: above the limit it fails, and the next request does not."""
+
+    def fill(count: int) -> Any:
+        (item,) = items = [Item(TensorRows({"sizes": np.array([count])}, 1, ("y",)), 1)]
+        run_rows(engine, items)
+        return item.result["y"]
+
+    path, process = tmp_path / "fill.onnx", psutil.Process()
+    nodes = [
+        helper.make_node("ConstantOfShape", ["sizes"], ["zeros"]),
+        helper.make_node("ReduceSum", ["zeros"], ["y"], keepdims=0),
+    ]
+    onnx.save(onnx_model(nodes, values({"sizes": [1]}, TensorProto.INT64), values({"y": []}), opset=17), path)
+    engine = OneShotEngine(TensorRunner(LoneSession(path, 1, 1, saturation_free=True, in_arena=True)), OneShotOptions())
+    engine.start()
+    try:
+        for count in (2**40, open_arena() // 4 + 1):
+            with pytest.raises(TooLargeError, match=r"^inputs: the graph needs more memory to compute them than is left"):
+                fill(count)
+        assert fill(50_000_000) == 0
+        kept = process.memory_info().rss
+        shrink_arena()
+        assert process.memory_info().rss < kept - 150_000_000
+        assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+    finally:
+        engine.close(drain=False)
 
 
 @pytest.mark.parametrize("closes", [False, True])
