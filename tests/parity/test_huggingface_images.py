@@ -358,10 +358,11 @@ def test_windows_larger_than_a_grid_are_rejected(tmp_path: Path) -> None:
 
 def test_duplicate_class_names_get_a_number(checkpoint: Path) -> None:
     names = {str(number): "crane" if number in (3, 7) else f"thing  {number}" for number in range(CLASSES)}
-    edit_json(checkpoint / "config.json", id2label=names)
+    edit_json(checkpoint / "config.json", id2label=names | {"9": "crane (7)"})
     loaded = load(Folder(checkpoint))
     assert isinstance(loaded, ImageCheckpoint)
-    assert (loaded.labels[3], loaded.labels[7], loaded.labels[8]) == ("crane (3)", "crane (7)", "thing 8")
+    named = [loaded.labels[number] for number in (3, 7, 8, 9)]
+    assert named == ["crane (3)", "crane (7) (7)", "thing 8", "crane (7) (9)"]
     edit_json(checkpoint / "config.json", id2label=None)
     unnamed = load(Folder(checkpoint))
     assert isinstance(unnamed, ImageCheckpoint)

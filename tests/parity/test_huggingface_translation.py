@@ -42,6 +42,7 @@ from triptych_training.decoding.greedy import greedy
 
 from ..fixtures.archives import unpacked
 from ..fixtures.huggingface import UNKNOWN, VARIANTS, small_model
+from ..fixtures.json_files import edit_json
 from ..fixtures.quick_trials import quick_trials  # noqa: F401
 from ..fixtures.sentences import SENTENCES
 
@@ -278,6 +279,18 @@ def test_an_export_of_files_that_are_kept_says_so(kept: Comparison) -> None:
 
 def test_files_that_are_kept_answer_as_transformers_does(kept: Comparison) -> None:
     compare_answers(kept, TEXTS[:QUICK])
+
+
+def test_sources_of_files_that_are_kept_end_only_where_the_tokenizer_ends_them(kept: Comparison, tmp_path: Path) -> None:
+    shutil.copytree(kept.folder.path, tmp_path / "bare")
+    edit_json(tmp_path / "bare/tokenizer.json", post_processor=None)
+    edit_json(tmp_path / "bare/tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    source = keep_files(open_folder(str(tmp_path / "bare")), weight_graphs(unpacked("optimum") / kept.case.family))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "bare")
+    assert isinstance(source, TranslationSource)
+    assert source.target_tokenizer is not None
+    assert [source.tokenizer.encode(text).ids for text in TEXTS[:QUICK]] == theirs(TEXTS[:QUICK])["input_ids"]
+    assert source.target_tokenizer.encode(TEXTS[0]).ids[-1] == source.model.config.eos_id
 
 
 @torch.inference_mode()

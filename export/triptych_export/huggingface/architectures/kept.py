@@ -15,6 +15,7 @@ from triptych_export.huggingface.tokenizers.tokenizer import (
     TranslationTokenizers,
     decoder_tokenizer,
     end_texts,
+    is_bare,
     limit_tokens,
     translation_tokenizers,
 )
@@ -55,10 +56,15 @@ def _keep_seq2seq(folder: Folder, files: Sequence[Path], limit: int, source: str
     settings = read_generation(folder, limit, {})
     start, [end] = settings.start, settings.ends
     assert start is not None, "an encoder-decoder's decoder has a first input"
-    pieces = folder.has("source.spm")  # Marian's tokenizers, of which each side may have one
-    made = translation_tokenizers(folder) if pieces else TranslationTokenizers(decoder_tokenizer(folder))
-    before = replace(made, frame=made.source.encode("").ids).before(folder, end)
-    end_texts(made.source, str(made.source.id_to_token(end)), end)
+    if folder.has("source.spm"):  # Marian's tokenizers, of which each side may have one
+        made = translation_tokenizers(folder)
+    else:
+        made = TranslationTokenizers(own := decoder_tokenizer(folder), frame=own.encode("").ids)
+        if is_bare(folder, own):
+            made = replace(made, target=decoder_tokenizer(folder), bare=True)
+        ended = made.target or own
+        end_texts(ended, str(ended.id_to_token(end)), end)
+    before = made.before(folder, end)
     languages = text_to_text(before, settings.first_token).choose(source, target)
     try:
         model = OnnxSeq2Seq(files, limit, (settings.pad, start, end))

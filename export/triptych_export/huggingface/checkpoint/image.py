@@ -5,7 +5,8 @@ https://huggingface.co/docs/transformers/main_classes/image_processor
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from triptych_export.errors import SourceError
@@ -43,9 +44,10 @@ def class_names(folder: Folder, classes: int) -> tuple[str, ...]:
         raise folder.config_error(f"id2label: no name for {len(missing)} of {classes} classes: {shown}")
     if len(names) != classes:
         raise folder.config_error(f"id2label: {len(names)} names, the model has {classes} classes")
-    counts = Counter(names.values())
     labels = [names[str(number)] for number in range(classes)]
-    return tuple(name if counts[name] == 1 else f"{name} ({number})" for number, name in enumerate(labels))
+    while len(counts := Counter(labels)) < classes:  # again where a numbered name is another class's
+        labels = [name if counts[name] == 1 else f"{name} ({number})" for number, name in enumerate(labels)]
+    return tuple(labels)
 
 
 FILE, WHOLE_FILE = "preprocessor_config.json", "processor_config.json"
@@ -236,9 +238,9 @@ def _normalisation(members: Members) -> tuple[tuple[float, float, float], tuple[
 
 
 def _channels(name: str, value: object) -> tuple[float, float, float]:
-    values = [value] * 3 if isinstance(value, float | int) else value
-    if isinstance(values, Sequence) and len(values) == 3 and all(isinstance(each, float | int) for each in values):
-        return float(values[0]), float(values[1]), float(values[2])
+    match [value] * 3 if isinstance(value, float | int) else value:
+        case [float() | int() as red, float() | int() as green, float() | int() as blue] if isfinite(red + green + blue):
+            return float(red), float(green), float(blue)
     raise ValueError(f"{name}: {value!r}, expected a number, or one each for red, green and blue")
 
 

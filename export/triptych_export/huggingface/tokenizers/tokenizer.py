@@ -107,7 +107,7 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
         made = TranslationTokenizers(_marian_source(folder, tokens), target)
     elif folder.has(FAST):
         made = TranslationTokenizers(fast_tokenizer(folder, tokens))
-        if _adds_nothing(made.source) and _is_generic(folder):
+        if is_bare(folder, made.source):
             made = TranslationTokenizers(made.source, fast_tokenizer(folder, tokens), bare=True)
     else:
         made = TranslationTokenizers(family.make(folder, tokens))
@@ -319,6 +319,11 @@ def _family(folder: Folder) -> Family:
     raise SourceError(
         f"{folder.path}: no tokenizer is known for {found or 'this folder'}, expected one of {', '.join(sorted(FAMILIES))}"
     )
+
+
+def is_bare(folder: Folder, tokenizer: Tokenizer) -> bool:
+    """Tell whether texts of the checkpoint have no special tokens around them; `tokenizer` is that of its tokenizer.json."""
+    return _adds_nothing(tokenizer) and _is_generic(folder)
 
 
 def _adds_nothing(tokenizer: Tokenizer) -> bool:

@@ -112,6 +112,7 @@ def test_a_processor_may_be_a_member_of_processor_config(tmp_path: Path) -> None
         ({"resample": "bicubic"}, "resample: 'bicubic' is unknown"),
         ({"image_mean": [0.5]}, "image_mean: [0.5], expected a number, or one each for red, green and blue"),
         ({"image_std": [0.5, "a", 1]}, "image_std: [0.5, 'a', 1], expected a number"),
+        ({"image_mean": [0.5, float("nan"), 1]}, "image_mean: [0.5, nan, 1], expected a number"),
         ({"image_std": [0.5, 0, 1]}, "image_std: [0.5, 0.0, 1.0], every channel's must be above 0"),
         ({"rescale_factor": 0}, "rescale_factor: 0 is not above 0"),
         ({"image_processor_type": "ConvNextImageProcessor", "size": 224, "crop_pct": 1.2}, "crop_pct: 1.2 is outside (0, 1]"),
