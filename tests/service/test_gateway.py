@@ -498,6 +498,7 @@ EMPTY_RULES = {"grammar": {"type": "json", "value": ""}}
         (COMPLETIONS, {"temperature": float("nan")}, "temperature: float nan, must be a finite number"),
         (COMPLETIONS, {"logprobs": 21}, "logprobs: "),
         (COMPLETIONS, {"logprobs": 21, "stream": True}, "logprobs: "),
+        (CHATS, {"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage: int 1, must be"),
         (COMPLETIONS, {"max_tokens": 5000}, "max_tokens: "),
         (COMPLETIONS, {"max_completion_tokens": 5000}, "max_completion_tokens: "),
         (COMPLETIONS, {"min_p": 0.1}, "min_p: "),

@@ -9,7 +9,6 @@ import re
 import reprlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache, partial
@@ -69,7 +68,7 @@ class GatewayParts:
     document_bytes: int  # limit of a document
     documents: StoredDocuments  # keeps translated documents until they are fetched
     needs_key: bool  # callers need an API key
-    pool: Executor  # threads for long work
+    threads: Offload  # for long work
 
     @property
     def body_bytes(self) -> int:
@@ -315,7 +314,7 @@ class HttpCall:
 
     async def offload(self, size: int, function: Callable[..., Result], *arguments: Any) -> Result:
         """Call a function: in a thread if it processes much. `size` in bytes."""
-        return await Offload(self.parts.pool).run(size // 8, function, *arguments)
+        return await self.parts.threads.run(size // 8, function, *arguments)
 
     async def _disconnected(self) -> None:
         while (await self.request.receive())["type"] != "http.disconnect":

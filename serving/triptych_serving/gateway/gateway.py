@@ -19,6 +19,7 @@ from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.stored_documents import StoredDocuments
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.dispatch import Router
+from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.security.options import SecurityOptions, is_loopback
 
@@ -57,7 +58,7 @@ def make_gateway(
         limits.document_bytes,
         documents,
         security.api_keys is not None,
-        pool,
+        Offload(pool),
     )
     document = describe(APIS)
 

@@ -26,7 +26,6 @@ from triptych_serving.gateway import tei
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
 from triptych_serving.gateway.route import Api, ApiRoute, renamed
 from triptych_serving.rpc.direct_calls import RpcError
-from triptych_serving.rpc.event_loop import Offload
 
 WINDOWS = ("align_to_words", "doc_stride", "max_question_len", "max_seq_len")  # options of long texts, which are errors here
 OUTSIDE = ["O"]  # the label of tokens of no entity
@@ -207,7 +206,7 @@ async def generate(query: Query) -> Any:
     elif given.get("do_sample") or not options.keys().isdisjoint(SAMPLED):  # otherwise the bundle's default
         options.setdefault("sampling_topk", 0)
     # A schema may be as large as a body.
-    rules = {} if given.get("grammar") is None else await Offload(query.call.parts.pool).run_in_thread(_rules, given)
+    rules = {} if given.get("grammar") is None else await query.call.parts.threads.run_in_thread(_rules, given)
     request = text_generation_pb2.GenerateRequest(
         prompts=query.texts(),
         model=query.model,

@@ -9,7 +9,7 @@ import grpc
 
 from triptych_serving.gateway.call import HttpCall
 from triptych_serving.rpc.direct_calls import RpcError
-from triptych_serving.rpc.event_loop import ANY_SIZE, Offload
+from triptych_serving.rpc.event_loop import ANY_SIZE
 from triptych_text.languages import primary_language
 from triptych_text.steps import Steps
 
@@ -38,7 +38,7 @@ async def detect(call: HttpCall, texts: Sequence[str], codes: Collection[str], h
         RpcError: the detector is not installed, or knows none of the languages.
         ClientDisconnect: nobody waits for the response.
     """
-    return await call.while_connected(Offload(call.parts.pool).run_steps(ANY_SIZE, None, _rank(texts, codes, html)))
+    return await call.while_connected(call.parts.threads.run_steps(ANY_SIZE, None, _rank(texts, codes, html)))
 
 
 def _rank(texts: Sequence[str], codes: Collection[str], html: bool) -> Steps[list[list[Detected]]]:

@@ -21,7 +21,6 @@ from triptych.v1 import text_generation_pb2 as pb
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
 from triptych_serving.gateway.route import Api, ApiRoute, http_status, renamed, stream_error
 from triptych_serving.rpc.direct_calls import RpcError
-from triptych_serving.rpc.event_loop import Offload
 
 STARTED = int(time.time())  # "created" of the models, whose age is unknown
 SERVICE = "/triptych.v1.TextGenerationService"
@@ -191,7 +190,7 @@ async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Res
     """Answer a completion, or with `chat` a chat; `own` are the fields of GenerateRequest that only this kind has."""
     given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
     # A schema may be as large as a body.
-    rules = {} if given.keys().isdisjoint(RULES) else await Offload(call.parts.pool).run_in_thread(_rules, given)
+    rules = {} if given.keys().isdisjoint(RULES) else await call.parts.threads.run_in_thread(_rules, given)
     values = {**_values(given), **rules, **own}
     limit = "max_tokens" if given.get("max_completion_tokens") is None else "max_completion_tokens"
     schema = "structured_outputs.json" if given.get("response_format") is None else "response_format"
@@ -205,15 +204,15 @@ async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Res
 
 async def _generate(call: HttpCall, given: Json, answer: Answer, values: Mapping[str, Any]) -> Response:
     """Call the service with the fields of a request, and convert its answer. Raises RpcError: names these fields."""
-    streams, options = given.take("stream", bool, False), as_object(given.get("stream_options") or {}, "stream_options")
-    if streams:
+    options = as_object(given.get("stream_options") or {}, "stream_options")
+    usage = options.take("include_usage", bool, False)
+    if given.take("stream", bool, False):
         if not answer.model:  # pieces do not name it, but no other can accept the request
             able = (one.name for one in await call.ready_models() if SERVICE[1:] in one.services)
             answer.model = next(able, "")
         request = pb.GenerateStreamRequest(**values)
         events = call.stream(f"{SERVICE}/GenerateStream", request, pb.GenerateStreamResponse)
         first = await call.while_connected(anext(events))  # an error of the request has a status of its own
-        usage = options.take("include_usage", bool, False)
         return StreamingResponse(_events(answer, first, events, usage), media_type="text/event-stream")
     response = await call.ask(pb.GenerateRequest(**values))
     answer.model = response.model

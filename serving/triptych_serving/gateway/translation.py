@@ -12,7 +12,6 @@ from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall
 from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.rpc.direct_calls import RpcError
-from triptych_serving.rpc.event_loop import Offload
 from triptych_text.languages import primary_language, standard_tag
 
 SERVICE = "/triptych.v1.TranslationService"
@@ -122,7 +121,7 @@ def source_code(code: str) -> str:
 async def language_names(call: HttpCall, codes: Sequence[str]) -> dict[str, str]:
     """Map languages to English names, such as "German"; the code where it is unknown or the names are not installed."""
     # The first name takes seconds.
-    return await Offload(call.parts.pool).run_in_thread(lambda: {code: _name(code) for code in codes})
+    return await call.parts.threads.run_in_thread(lambda: {code: _name(code) for code in codes})
 
 
 def _name(code: str) -> str:

@@ -29,6 +29,7 @@ from triptych_serving.gateway.openai import Answer, _events, error_body
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
 from triptych_serving.gateway.translation import TranslatedDocument, language_names, translate_document
 from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.rpc.limits import MessageLimit
 
 from ..calls import in_loop
@@ -151,7 +152,7 @@ def test_languages_are_named_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Language, "display_name", display_name)
     with ThreadPoolExecutor(1) as pool:
-        call: Any = SimpleNamespace(parts=SimpleNamespace(pool=pool))
+        call: Any = SimpleNamespace(parts=SimpleNamespace(threads=Offload(pool)))
         assert asyncio.run(language_names(call, ["de"])) == {"de": "German"}
     assert threads[0] is not threading.main_thread()
 
