@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import re
-import reprlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextvars import copy_context
@@ -25,6 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from triptych.v1 import model_pb2, translation_pb2
+from triptych_serving.gateway.messages import fault_in, shortened
 from triptych_serving.rpc.direct_calls import DirectContext, RpcError, call_stream, call_unary
 from triptych_serving.rpc.dispatch import Router, request_id_of
 from triptych_serving.rpc.event_loop import Offload
@@ -329,21 +329,17 @@ def method_of(request: Any) -> tuple[str, Any]:
     return f"/{method.containing_service.full_name}/{method.name}", GetMessageClass(method.output_type)
 
 
-def options_of(where: str, fields: dict[str, Any]) -> translation_pb2.DecodingOptions:
+def options_of(fields: dict[str, Any], where: str = "options") -> translation_pb2.DecodingOptions:
     """Make options of fields that may be unknown, of another type or out of range.
 
     Raises:
         RpcError: one is; `where` names the member of the request that they come from.
     """
+    options = translation_pb2.DecodingOptions()
     try:
-        return json_format.ParseDict(fields, translation_pb2.DecodingOptions())
+        return json_format.ParseDict(fields, options)
     except (json_format.ParseError, OverflowError) as error:
-        raise invalid(f"{where}: {error}") from None
-
-
-def shortened(value: object, most: int) -> str:
-    """Return the beginning of a value's `repr`, without making the whole of it."""
-    return (repr(value[:most]) if isinstance(value, str) else reprlib.repr(value))[:most]
+        raise invalid(fault_in(fields, options.DESCRIPTOR, where) or f"{where}: {error}") from None
 
 
 def invalid(message: str) -> RpcError:

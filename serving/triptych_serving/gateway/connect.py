@@ -19,8 +19,8 @@ from google.protobuf.message_factory import GetMessageClass
 from starlette.responses import Response, StreamingResponse
 
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.gateway.call import HttpCall, check_json, invalid
-from triptych_serving.gateway.messages import to_dict
+from triptych_serving.gateway.call import HttpCall, check_json, invalid, parse_object
+from triptych_serving.gateway.messages import fault_in, to_dict
 from triptych_serving.gateway.route import Api, ApiRoute, stream_error
 from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
 from triptych_serving.rpc.direct_calls import RpcError
@@ -57,7 +57,8 @@ def parse(codec: str, data: bytes, message: Any, limit: MessageLimit, tokens: in
     except InvalidInputError as error:
         raise invalid(str(error)) from None
     except (json_format.ParseError, DecodeError, ValueError, OverflowError, RecursionError) as error:
-        raise invalid(f"body: not a {message.DESCRIPTOR.name}: {error}") from None
+        fault = fault_in(parse_object(data, tokens), message.DESCRIPTOR) if codec == "json" else ""
+        raise invalid(fault or f"body: not a {message.DESCRIPTOR.name}: {error!s:.200}") from None
 
 
 def serialize(codec: str, message: Message) -> bytes:

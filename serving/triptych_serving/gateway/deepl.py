@@ -8,7 +8,8 @@ import grpc
 from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
-from triptych_serving.gateway.call import HttpCall, Json, invalid, shortened
+from triptych_serving.gateway.call import HttpCall, Json, invalid
+from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.route import Api, ApiRoute, renamed
 from triptych_serving.gateway.stored_documents import StoredDocument
 from triptych_serving.gateway.translation import language_names, language_pairs, translate

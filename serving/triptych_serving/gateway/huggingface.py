@@ -191,7 +191,7 @@ async def translate(query: Query, member: str = "translation_text") -> Any:
         model=query.model,
         source_language_code=query.parameters.take("src_lang", str, ""),
         target_language_code=query.parameters.take("tgt_lang", str, ""),
-        options=options_of("parameters.generate_parameters", options),
+        options=options_of(options, "parameters.generate_parameters"),
     )
     response = await query.call.ask(request)
     return [{member: one.translated_text} for one in response.translations]
@@ -212,7 +212,7 @@ async def generate(query: Query) -> Any:
         model=query.model,
         stop=given.take_texts("stop")[0] if given.get("stop") else [],
         echo=given.take("return_full_text", bool, False),
-        options=options_of("parameters", options),
+        options=options_of(options),
         **given.take_given({"max_new_tokens": ("max_tokens", int)}),
         **rules,
     )

@@ -8,8 +8,9 @@ from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
 from triptych_documents.format import FORMATS
-from triptych_serving.gateway.call import HttpCall, Json, invalid, shortened
+from triptych_serving.gateway.call import HttpCall, Json, invalid
 from triptych_serving.gateway.language_detection import Detected, detect
+from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.translation import AUTO, language_names, language_pairs, source_code, translate
 

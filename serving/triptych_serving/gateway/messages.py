@@ -2,15 +2,22 @@
 
 import base64
 import math
+import reprlib
 from typing import Any
 
 from google.protobuf import json_format
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 WELL_KNOWN = "google.protobuf."  # types with a JSON form of their own
 WIDE = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 REAL = (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE)
+RANGES = {
+    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
+}
 
 
 def to_dict(message: Message, plain: bool = False) -> dict[str, Any]:
@@ -48,3 +55,57 @@ def _single(field: FieldDescriptor, value: Any, plain: bool) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return str(value) if field.cpp_type in WIDE and not plain else value
+
+
+def shortened(value: object, most: int) -> str:
+    """Return the beginning of a value's `repr`, without making the whole of it."""
+    return (repr(value[:most]) if isinstance(value, str) else reprlib.repr(value))[:most]
+
+
+def fault_in(value: object, descriptor: Descriptor, path: str = "") -> str:
+    """Return why JSON is no message, such as `options.returnScores: int 1, must be true or false`; "" if nothing is found.
+
+    protobuf's own errors quote whole values and Python's internals, and have several lines.
+    """
+    if not isinstance(value, dict):
+        return f"{path}: {type(value).__name__} {shortened(value, 40)}, must be an object"
+    for name, inner in value.items():
+        place = f"{path}.{name:.60}".removeprefix(".")
+        field = descriptor.fields_by_camelcase_name.get(name) or descriptor.fields_by_name.get(name)
+        if field is None:
+            return f"{place}: there is no such field; the fields are {', '.join(one.json_name for one in descriptor.fields)}"
+        if inner is None or (field.message_type is not None and field.message_type.GetOptions().map_entry):
+            continue
+        if field.is_repeated and not isinstance(inner, list):
+            return f"{place}: {type(inner).__name__} {shortened(inner, 40)}, must be a list"
+        places = [(f"{place}[{index}]", one) for index, one in enumerate(inner)] if field.is_repeated else [(place, inner)]
+        if found := next((found for each in places if (found := _fault_in_one(field, *each))), ""):
+            return found
+    return ""
+
+
+def _fault_in_one(field: FieldDescriptor, place: str, value: object) -> str:
+    if (message := field.message_type) is not None:
+        return "" if message.full_name.startswith(WELL_KNOWN) else fault_in(value, message, place)
+    if field.enum_type is not None:
+        names = [one.name for one in field.enum_type.values]
+        wanted, fits = f"one of {', '.join(names)}", value in names or isinstance(value, int)
+    elif field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        wanted, fits = "a string", isinstance(value, str)
+    elif field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        wanted, fits = "true or false", isinstance(value, bool)
+    elif field.cpp_type in REAL:
+        wanted, fits = "a finite number", math.isfinite(_number(value)) or value in ("NaN", "Infinity", "-Infinity")
+    else:
+        least, most = RANGES[field.cpp_type]
+        wanted = f"an integer from {least:,} to {most:,}"
+        fits = (number := _number(value)).is_integer() and least <= number <= most
+    return "" if fits else f"{place}: {type(value).__name__} {shortened(value, 40)}, must be {wanted}"
+
+
+def _number(value: object) -> float:
+    """Return a number of JSON, or one that a string has; NaN if it is neither."""
+    try:
+        return math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan

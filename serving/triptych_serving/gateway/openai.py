@@ -282,7 +282,7 @@ def _values(given: Json) -> dict[str, Any]:
         else:
             options["sampling_temperature"] = temperature
             options.setdefault("sampling_topk", 0)
-    return {**values, "options": options_of("body", options)}
+    return {**values, "options": options_of(options)}
 
 
 def _rules(given: Json) -> dict[str, Any]:

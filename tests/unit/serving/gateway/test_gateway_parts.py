@@ -3,6 +3,7 @@
 import asyncio
 import codecs
 import json
+import math
 import threading
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -23,7 +24,7 @@ from triptych_serving.gateway import deepl
 from triptych_serving.gateway.call import Json, parse_form, parse_object, peer_of
 from triptych_serving.gateway.connect import parse
 from triptych_serving.gateway.language_detection import TAG
-from triptych_serving.gateway.messages import to_dict
+from triptych_serving.gateway.messages import fault_in, to_dict
 from triptych_serving.gateway.open_inference import request_from, response_to
 from triptych_serving.gateway.openai import Answer, _events, error_body
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
@@ -110,7 +111,9 @@ def test_json_with_many_values_is_rejected_before_it_is_parsed(monkeypatch: pyte
         ("proto", b"\x0a\0" * 6, r"contents: at least 6 elements in one request, at most 5 can wait \(--max-queue-rows\)"),
         ("json", b'{"contents": ["", "", "", "", "", ""]}', "body: more than 9 strings"),
         ("proto", b"\xff", "not a TranslateRequest"),
-        ("json", b"[", "not a TranslateRequest"),
+        ("json", b"[", "body: not JSON: Expecting value"),
+        ("json", b"[1]", "body: must be an object"),
+        ("json", b'{"model": "", "model": ""}', "body: not a TranslateRequest: .*duplicate key model"),
     ],
 )
 def test_messages_of_many_elements_are_rejected_before_they_are_parsed(codec: str, data: bytes, problem: str) -> None:
@@ -118,6 +121,40 @@ def test_messages_of_many_elements_are_rejected_before_they_are_parsed(codec: st
     with pytest.raises(RpcError, match=problem):
         parse(codec, data, message, MessageLimit(elements=5), 9)
     assert not message.contents
+
+
+@pytest.mark.parametrize(
+    ("members", "fault"),
+    [
+        ({"contents": "a"}, "contents: str 'a', must be a list"),
+        ({"contents": ["a", 5]}, "contents[1]: int 5, must be a string"),
+        ({"contents": [None]}, "contents[0]: NoneType None, must be a string"),
+        (
+            {"Model": "a"},
+            "Model: there is no such field; the fields are contents, mimeType, sourceLanguageCode,",
+        ),
+        ({"options": 0.5}, "options: float 0.5, must be an object"),
+        (
+            {"options": {"beamSize": "x" * 10_000}},
+            f"options.beamSize: str '{'x' * 39}, must be an integer from 0 to 4,294",
+        ),
+        ({"options": {"beam_size": 1.5}}, "options.beam_size: float 1.5, must be an integer from"),
+        ({"options": {"beamSize": True}}, "options.beamSize: bool True, must be an integer from"),
+        ({"options": {"beamSize": -1}}, "options.beamSize: int -1, must be an integer from"),
+        ({"options": {"lengthPenalty": math.inf}}, "options.lengthPenalty: float inf, must be a finite number"),
+        ({"options": {"returnScores": 1}}, "options.returnScores: int 1, must be true or false"),
+        (
+            {"options": {"splitSentences": "ON"}},
+            "options.splitSentences: str 'ON', must be one of SPLIT_SENTENCES_UNSPECIF",
+        ),
+    ],
+)
+def test_errors_in_json_name_field_value_and_type(members: dict[str, Any], fault: str) -> None:
+    with pytest.raises(RpcError) as caught:
+        parse("json", json.dumps(members).encode(), translation_pb2.TranslateRequest(), MessageLimit(), 99)
+    assert caught.value.message.startswith(fault)
+    usual = {"contents": ["a"], "options": {"beamSize": 2.0, "seed": "5", "lengthPenalty": "NaN", "splitSentences": 1}}
+    assert fault_in(usual, translation_pb2.TranslateRequest.DESCRIPTOR) == ""
 
 
 def test_messages_may_begin_with_a_byte_order_mark() -> None:
