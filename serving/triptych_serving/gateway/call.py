@@ -151,7 +151,7 @@ class Json(dict[str, Any]):
         """
         for name, neutral in values.items():
             if name in self and self[name] not in (None, *neutral):
-                raise invalid(f"{self.path}{name}: {shortened(self[name], 80)} is not supported; leave it out")
+                raise invalid(f"{self.path}{name:.60}: {shortened(self[name], 80)} is not supported; leave it out")
 
 
 JSON_TYPES: dict[type, str] = {
