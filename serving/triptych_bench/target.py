@@ -14,6 +14,7 @@ import grpc
 
 from triptych_client.call import Call
 from triptych_client.connection import Settings, open_async_channel, open_channel
+from triptych_client.status import remedy_for
 
 OK = "OK"  # code of a successful outcome
 Request: TypeAlias = Any  # as the target prepared it: serialized, so that sending costs the generator little
@@ -223,8 +224,8 @@ def failed(error: Any, sent: float) -> Outcome:
 
 
 def reason(error: Any) -> str:
-    """Return status and message of a gRPC error, on one line."""
-    return f"{error.code().name}: {_details(error)}"
+    """Return status and message of a gRPC error, on one line, and what to do about it."""
+    return f"{error.code().name}: {(message := _details(error))}{remedy_for(message)}"
 
 
 def _details(error: Any) -> str:

@@ -96,7 +96,7 @@ def build_error(
     """Make the exception for a status."""
     message = shift_indices(message, first_input)
     return ERRORS[code](
-        message + _hint(message),
+        message + remedy_for(message),
         code=code.name,
         request_id=request_id,
         reason=details.reason,
@@ -118,8 +118,8 @@ def shift_indices(message: str, first_input: int) -> str:
     return INPUT_INDEX.sub(lambda match: f"{match['field']}[{int(match['index']) + first_input}]", message)
 
 
-def _hint(message: str) -> str:
-    """Return the remedy for messages of gRPC that name none."""
+def remedy_for(message: str) -> str:
+    """Return the remedy, after "; ", for messages of gRPC that name none."""
     if limit := SIZE_LIMIT.search(message):
         return f"; {SIZE_HINTS[limit['side']]}"
     if all(part in message for part in CLOSED):

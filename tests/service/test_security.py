@@ -1,5 +1,6 @@
 """Servers accept valid credentials and reject wrong, missing, expired and revoked ones."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from triptych_serving.services.health import HEALTH_SERVICE
 
 from ..fixtures.certificates import DAY, LOCAL, NOW, Authority, Pair
 from ..fixtures.toy import MODELS, SOURCE, TARGET
+from ..unit.cli.conftest import Run
 from .support.in_process import LocalServer, local_server
 from .support.processes import PATIENCE_SECONDS, eventually
 
@@ -231,6 +233,27 @@ def test_who_else_the_server_may_be(mutual: Mutual) -> None:
         client.models()
     with Client(mutual.server.address, retries=0) as client, pytest.raises(UnavailableError, match="it requires TLS"):
         client.models()
+
+
+def test_benchmarks_with_and_without_a_certificate(mutual: Mutual, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text(SOURCE)
+    app = mutual.authority.sign("app")
+    short = (
+        "--input",
+        tmp_path / "texts.txt",
+        "--concurrency",
+        "1",
+        "--measure-secs",
+        "0.1",
+        "--max-windows",
+        "3",
+        "--json",
+        "-",
+    )
+    bench = ("bench", "translate", "--server", mutual.server.address, *short)
+    tls = ("--tls-ca", mutual.authority.file, "--tls-client-cert", app.certificate, "--tls-client-key", app.key)
+    assert json.loads(run(*bench, *tls).out)["runs"][0]["failed"] == {}
+    assert "if the server is running, it requires TLS or a trusted client certificate" in run(*bench).err
 
 
 def test_admins_by_their_certificate(mutual: Mutual) -> None:
