@@ -55,7 +55,7 @@ def make_application(apis: Sequence[Api], parts: GatewayParts, origins: Sequence
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    methods = (error.headers or {}).get("Allow")
+    methods = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))  # Starlette's order varies
     problem = f"the route takes {methods}; {ALL_ROUTES}" if methods else NO_ROUTE
     call = f"{request.method} {request.url.path}"
     page = "; --playground puts a page here" if call == "GET /" else ""

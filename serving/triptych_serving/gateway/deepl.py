@@ -52,6 +52,8 @@ async def translate_texts(call: HttpCall) -> dict[str, object]:
 
 async def languages(call: HttpCall) -> list[dict[str, object]]:
     kind = call.request.query_params.get("type") or (await call.json()).get("type")  # clients send a body even with GET
+    if kind not in (None, "source", "target"):
+        raise invalid(f"type: {shortened(kind, 40)} is not source or target")
     pairs = await language_pairs(call)
     targets = {target for found in pairs.values() for target in found}
     codes = sorted(targets if kind == "target" else pairs)
