@@ -51,7 +51,10 @@ def fill(kind: type[MessageType], values: Mapping[str, Any]) -> MessageType:
                 kind(**{name: value})
             except PROBLEMS as error:
                 problem = TypeError if isinstance(error, TypeError | AttributeError) else ValueError
-                raise problem(f"{name} is {named[name]!r:.40}: {error}") from None
+                # protobuf says of these only "bad argument type for built-in operation"
+                is_text = problem is TypeError and known[name].type == known[name].TYPE_STRING
+                reason = f"must be {'texts' if known[name].is_repeated else 'a text'}" if is_text else error
+                raise problem(f"{name} is {named[name]!r:.40}: {reason}") from None
         raise
 
 

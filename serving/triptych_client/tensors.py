@@ -67,6 +67,8 @@ def infer_request(
         except TypeError:
             kind = type(values).__name__
             raise TypeError(f"input {name!r} is of type {kind}, expected an array or a list of bytes") from None
+        except ValueError as error:  # numpy's, of dates and of bfloat16
+            raise TypeError(f"input {name!r}: {error}; expected numbers or booleans") from None
         kind = KINDS.get(view.format.lstrip("@=<"), "")
         if not kind:
             raise TypeError(f"input {name!r}: elements of the format {view.format!r}, expected numbers or booleans")

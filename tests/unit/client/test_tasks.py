@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError, fields
 from typing import Any, get_type_hints
 
 import grpc
+import numpy as np
 import pytest
 
 import triptych_client as tc
@@ -267,12 +268,15 @@ def test_decoding_options_are_arguments(server: FakeServer, ask: Ask) -> None:
         (lambda client: client.translate(5), TypeError, "translate takes one text, translate_many a sequence of them; input 0"),
         (lambda client: client.translate("text", beams=4), TypeError, "'beams'; did you mean 'beam_size'?"),
         (lambda client: client.translate("text", target_prefix="a"), TypeError, "target_prefix takes a tuple"),
+        (lambda client: client.translate("text", model_version=1), TypeError, "model_version is 1: must be a text"),
+        (lambda client: client.translate("text", suppress_sequences=[1]), TypeError, r"is \[1\]: must be texts"),
         (
             lambda client: client.translate("text", options={"beam_size": 4}),
             TypeError,
             "options is a DecodingOptions, not dict",
         ),
         (lambda client: client.infer("model", {"a": [1.0]}), TypeError, "input 'a' is of type list, expected an array"),
+        (lambda client: client.infer("model", {"a": np.array(0, "M8[s]")}), TypeError, "input 'a': .*; expected numbers"),
         (lambda client: client.embed(["a"]), TypeError, "embed takes one text, embed_many a sequence of them; input 0 is"),
         (lambda client: client.translate("text", timeout_seconds=0), ValueError, "timeout_seconds is 0"),
         (lambda client: client.translate("text", timeout_seconds=1e10), ValueError, "at most 1,000,000,000"),
