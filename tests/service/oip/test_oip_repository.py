@@ -51,3 +51,11 @@ def test_models_are_loaded_and_unloaded_or_the_reason_is_given(client: Client) -
     client.unload_model("fill-mask")
     assert not client.is_model_ready("fill-mask")
     assert client.is_model_ready("toy")
+
+
+def test_a_version_of_more_than_64_bits_is_described(client: Client, tmp_path: Path) -> None:
+    version = 20_261_128_075_700_123_456_789  # a time with nanoseconds
+    copy_bundle(tmp_path, "toy", version=version)
+    client.load_model("toy")
+    assert client.get_model_metadata("toy").versions == [str(version)]
+    assert client.get_model_config("toy").config.version_policy.specific.versions == []

@@ -45,6 +45,7 @@ def metadata_of(model: Model, versions: Sequence[str]) -> pb.ModelMetadataRespon
 def config_of(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
     """Describe the same for Triton's clients; the parameters list tasks, their parameters and the model's limits."""
     tensors = _tensors_of(model)
+    numbers = [int(version) for version in versions if int(version) < 2**63]  # larger ones do not fit into the field
 
     def described(one: Tensor) -> dict[str, Any]:
         """Return the fields of a tensor; where a model batches, `dims` lack the first dimension."""
@@ -55,7 +56,7 @@ def config_of(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
         name=model.name,
         platform=PLATFORM,
         backend=PLATFORM,
-        version_policy=pb.ModelVersionPolicy(specific=pb.ModelVersionPolicy.Specific(versions=map(int, versions))),
+        version_policy=pb.ModelVersionPolicy(specific=pb.ModelVersionPolicy.Specific(versions=numbers)),
         max_batch_size=tensors.most,
         input=[pb.ModelInput(optional=one.optional, **described(one)) for one in tensors.inputs],
         output=[pb.ModelOutput(**described(one)) for one in tensors.outputs],
