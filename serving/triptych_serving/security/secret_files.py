@@ -75,12 +75,12 @@ class ReloadedFiles(Generic[Value]):
 
 
 def warn_if_open(path: Path) -> None:
-    """Log a warning if every user of the machine may read or change a file; a missing file is ignored."""
+    """Log a warning if every user of the machine may read or change a plain file."""
     try:
         mode = path.stat().st_mode
     except OSError:
         return
-    allowed = [word for bit, word in ((stat.S_IROTH, "read"), (stat.S_IWOTH, "change")) if mode & bit]
+    allowed = [word for bit, word in ((stat.S_IROTH, "read"), (stat.S_IWOTH, "change")) if mode & bit and stat.S_ISREG(mode)]
     if allowed:
         logger.warning("%s: every user of this machine may %s it; run: chmod 600 %s", path, " and ".join(allowed), path)
 
