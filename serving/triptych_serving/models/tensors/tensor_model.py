@@ -45,13 +45,20 @@ class TensorModel(OneShotModel):
         self.engine = self._encoder.engine
 
     def _runner(self, session: Session, bundle: Bundle) -> TensorRunner:
-        """Return a runner. Raises BundleError: an input has other sizes in the manifest than in the graph."""
-        faults = []
-        for name, spec in self.manifest.inputs.items():
-            taken = session.shape(name) if name in session.inputs else ()  # also () where the graph declares no shape
-            fits = all(not isinstance(size, int) or size in (0, own) for own, size in zip(spec.shape, taken, strict=False))
-            if not fits or len(taken) not in (0, len(spec.shape)):
-                faults.append(f"inputs.{name:.60}.shape is {list(spec.shape)}, the graph takes {list(taken)}")
+        """Return a runner. Raises BundleError: inputs or outputs of the manifest are not those of the graph."""
+        inputs, outputs, taken = self.manifest.inputs, self.manifest.outputs, session.inputs
+        faults = [
+            f"inputs.{name:.60}: the graph has no such input" for name in inputs.keys() - {*taken, *session.optional_inputs}
+        ]
+        faults += [f"inputs: {name:.60} is missing, which the graph takes" for name in taken if name not in inputs]
+        faults += [f"outputs.{name:.60}: the graph has no such output" for name in outputs.keys() - {*session.outputs}]
+        for name in inputs.keys() & {*taken}:
+            spec, shape, kind = inputs[name], session.shape(name), session.dtype(name)  # () where it declares no shape
+            fits = all(not isinstance(size, int) or size in (0, own) for own, size in zip(spec.shape, shape, strict=False))
+            if not fits or len(shape) not in (0, len(spec.shape)):
+                faults.append(f"inputs.{name:.60}.shape is {list(spec.shape)}, the graph takes {list(shape)}")
+            if kind != np.dtype(NUMPY[spec.datatype]):
+                faults.append(f"inputs.{name:.60}.datatype is {spec.datatype}, the graph takes {kind}")
         if faults:
             raise BundleError(bundle.folder, faults)
         return TensorRunner(session)

@@ -276,11 +276,25 @@ def test_generated_inputs_are_not_larger_than_the_limit(tmp_path: Path, monkeypa
     assert {one["x"].shape for one in tried} == {(1, 16), (1, 1)}
 
 
-def test_a_manifest_that_allows_more_than_its_graph_is_rejected(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        ({"inputs": {"x": {"datatype": "FP32", "shape": [-1, 3]}}}, r"inputs\.x\.shape is \[-1, 3\], the graph takes \[2, 3\]"),
+        ({"inputs": {"x": {"datatype": "UINT16", "shape": [2, 3]}}}, "inputs.x.datatype is UINT16, the graph takes float32"),
+        (
+            {"inputs": {"z": {"datatype": "FP32", "shape": [2, 3]}}},
+            "inputs.z: the graph has no such input; inputs: x is missing, which the graph takes",
+        ),
+        ({"outputs": {"z": {"datatype": "FP32", "shape": [2, 3]}}}, "outputs.z: the graph has no such output"),
+    ],
+)
+def test_a_manifest_with_other_tensors_than_its_graph_is_rejected(
+    members: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
     path = plain(tmp_path / "relu.onnx", RELU, {"x": [2, 3]}, {"y": [2, 3]})
     folder = export(path, ExportOptions(tmp_path / "models"), lambda _: None)
-    edit_json(folder / "bundle.json", inputs={"x": {"datatype": "FP32", "shape": [-1, 3]}})
-    with pytest.raises(BundleError, match=r"inputs\.x\.shape is \[-1, 3\], the graph takes \[2, 3\]"):
+    edit_json(folder / "bundle.json", **members)
+    with pytest.raises(BundleError, match=problem):
         TensorModel("relu", 1, open_bundle(folder))
 
 
