@@ -30,7 +30,7 @@ def _named(value: str) -> tuple[str, str]:
     """Parse `NAME=FILE` or `NAME=K`: the name of an input or output, and what belongs to it."""
     name, equals, file = value.partition("=")
     if not equals or not name:
-        raise click.BadParameter(f"{value!r} is not a name, = and a file or number")
+        raise click.BadParameter(f"{value!r} is not a name, = and its value")
     return name, file
 
 
@@ -144,7 +144,8 @@ def _read(name: str, path: str) -> Any:
         with open(path, "rb") if Path(path).is_file() else BytesIO(read_binary(path)) as content:  # a pipe cannot seek
             array = np.load(content, allow_pickle=False)
     except (OSError, ValueError, EOFError, BadZipFile, TokenError) as error:
-        raise click.ClickException(f"{name}: {path} cannot be read as .npy: {error}") from error
+        reason = "it holds no array of numbers" if "pickle" in str(error) else error  # numpy's advice is to load it unsafely
+        raise click.ClickException(f"{name}: {path} cannot be read as .npy: {reason}") from error
     if not isinstance(array, np.ndarray):
         raise click.ClickException(f"{name}: {path} is an .npz archive; give one .npy for each input")
     return array.astype(array.dtype.newbyteorder("="), copy=False)

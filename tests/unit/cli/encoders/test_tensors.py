@@ -53,11 +53,13 @@ def test_inputs_that_cannot_be_used_are_named(run: Run, models: Path, file: Path
     np.savez(tmp_path / "many.npz", numbers=NUMBERS)
     (tmp_path / "empty.npy").touch()
     (tmp_path / "bad.npy").write_bytes(b"PK\x03\x04")
+    (tmp_path / "text.npy").write_text("1 2 3")
     for given, message in (
         (f"other={file}", "there is none 'other'; there are: numbers FP32 [-1, -1]"),
         (f"numbers={tmp_path / 'many.npz'}", "many.npz is an .npz archive; give one .npy for each input"),
         (f"numbers={tmp_path / 'empty.npy'}", "empty.npy cannot be read as .npy: "),
         (f"numbers={tmp_path / 'bad.npy'}", "bad.npy cannot be read as .npy: File is not a zip file"),
+        (f"numbers={tmp_path / 'text.npy'}", "text.npy cannot be read as .npy: it holds no array of numbers"),
     ):
         assert message in run("infer", "--models", models, "--input", given).error
     for flag in ("--input", "--image"):
@@ -77,7 +79,7 @@ def test_a_choice_among_models_is_left_to_the_caller(run: Run, models: Path, fil
 def test_values_that_no_tensor_holds_are_not_sent(kind: str, run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "odd.npy", np.zeros(2, kind))
     message = run("infer", "--server", "localhost:1", "--model", "m", "--input", f"odd={tmp_path / 'odd.npy'}").error
-    assert "expected numbers or booleans" in message or "cannot include dtype" in message
+    assert "expected numbers or booleans" in message
 
 
 def test_outputs_may_have_the_names_of_arguments(run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
