@@ -18,7 +18,7 @@ def format_address(host: str, port: int | str) -> str:
 
 
 async def listen(
-    make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int, flag: str, **options: Any
+    make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int, flag: str, backlog: int = 100, **options: Any
 ) -> asyncio.Server:
     """Listen for connections; `::` includes IPv4, as with gRPC.
 
@@ -27,6 +27,7 @@ async def listen(
         host: address.
         port: 0 is any free one.
         flag: names the port in errors.
+        backlog: connections that may wait to be accepted.
         options: of `loop.create_server`.
 
     Raises:
@@ -35,12 +36,18 @@ async def listen(
     host, loop = host.strip("[]"), asyncio.get_running_loop()
     try:
         if host == EVERY_IPV6 and socket.has_dualstack_ipv6():
-            listener = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
-            return await loop.create_server(make_protocol, sock=listener, **options)
-        return await loop.create_server(make_protocol, host, port, **options)
+            options["sock"] = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
+        else:
+            options |= {"host": host, "port": port}
+        # Without open files left, asyncio tries to accept, and logs, as often as its backlog says, again and again.
+        server = await loop.create_server(make_protocol, backlog=1, **options)
+        for listener in server.sockets:
+            with listener.dup() as same:
+                same.listen(backlog)
     except OSError as error:  # asyncio's own text repeats the address
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
         raise PortError(f"{flag} {port}: cannot listen on {host}: {reason}") from error
+    return server
 
 
 def check_free(host: str, port: int) -> None:

@@ -1,8 +1,13 @@
 """Addresses to listen on."""
 
+import asyncio
+import os
+import socket
+from typing import Any
+
 import pytest
 
-from triptych_serving.address import check_free, format_address
+from triptych_serving.address import check_free, format_address, listen
 from triptych_serving.errors import PortError
 
 
@@ -16,3 +21,30 @@ def test_what_is_no_host_is_named_with_a_remedy(host: str) -> None:
     remedy = "give an address or name of this machine; unix sockets are not supported"
     with pytest.raises(PortError, match=f"^--host '{host}': .+; {remedy}$"):
         check_free(host, 0)
+
+
+def test_a_process_without_open_files_tries_to_accept_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr("asyncio.constants.ACCEPT_RETRY_DELAY", 3600)
+    monkeypatch.setattr("asyncio.selector_events.constants.ACCEPT_RETRY_DELAY", 3600)
+    faults: list[dict[str, Any]] = []
+
+    async def connect() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        server = await listen(asyncio.Protocol, "127.0.0.1", 0, "--port")
+        address = server.sockets[0].getsockname()
+        with socket.socket() as client:
+            limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+            highest = os.dup(0)
+            os.close(highest)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest, limits[1]))
+            try:
+                client.connect(address)
+                while not faults:
+                    await asyncio.sleep(0)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        server.close()
+
+    asyncio.run(connect())
+    assert [fault["exception"].strerror for fault in faults] == ["Too many open files"]
