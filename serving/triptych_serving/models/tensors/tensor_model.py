@@ -48,11 +48,12 @@ class TensorModel(OneShotModel):
         """Return a runner. Raises BundleError: inputs or outputs of the manifest are not those of the graph."""
         inputs, outputs, taken = self.manifest.inputs, self.manifest.outputs, session.inputs
         faults = [
-            f"inputs.{name:.60}: the graph has no such input" for name in inputs.keys() - {*taken, *session.optional_inputs}
+            f"inputs.{name:.60}: the graph has no such input"
+            for name in sorted(inputs.keys() - {*taken, *session.optional_inputs})
         ]
         faults += [f"inputs: {name:.60} is missing, which the graph takes" for name in taken if name not in inputs]
-        faults += [f"outputs.{name:.60}: the graph has no such output" for name in outputs.keys() - {*session.outputs}]
-        for name in inputs.keys() & {*taken}:
+        faults += [f"outputs.{name:.60}: the graph has no such output" for name in sorted(outputs.keys() - {*session.outputs})]
+        for name in sorted(inputs.keys() & {*taken}):
             spec, shape, kind = inputs[name], session.shape(name), session.dtype(name)  # () where it declares no shape
             fits = all(not isinstance(size, int) or size in (0, own) for own, size in zip(spec.shape, shape, strict=False))
             if not fits or len(shape) not in (0, len(spec.shape)):
