@@ -21,6 +21,7 @@ from triptych_export.huggingface.checkpoint.image import FILE as PROCESSOR
 from triptych_export.huggingface.checkpoint.image import read_image_processor
 from triptych_export.huggingface.folder import Folder
 from triptych_export.onnx_files.checks import graph_inputs
+from triptych_export.onnx_files.divisions import guard_divisions
 from triptych_export.onnx_files.layout import OnnxFile
 from triptych_export.onnx_files.trial import try_run
 from triptych_serving.bundle.manifest import TENSORS
@@ -74,7 +75,7 @@ class TensorsFamily:
         rows = {f"input {name}": _text(spec) for name, spec in self.inputs.items()}
         rows |= {f"output {name}": _text(spec) for name, spec in self.outputs.items()}
         rows["rows of several requests run together"] = "yes" if self.batches else "no"
-        return Description("A model that was imported from an ONNX file; its graph is unchanged.", rows)
+        return Description("A model that was imported from an ONNX file; its graph gives the same results.", rows)
 
     def write(self, folder: Path, say: Say) -> None:
         """Run the file on samples, then write the graph and a first manifest; see Family."""
@@ -86,6 +87,8 @@ class TensorsFamily:
         self._check_outputs()
         self.batches = self._rows_are_independent()
         folder.mkdir()
+        if count := guard_divisions(self.file.model):
+            self.provenance = {**self.provenance, "guarded_integer_divisions": count}
         write_kept_graph(self.file.model, self.file.path.parent, folder, self.precision)
         members = {self.precision: {"graph": f"graph.{self.precision}.onnx"}}
         if self.labels:
