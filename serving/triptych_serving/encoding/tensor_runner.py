@@ -8,7 +8,15 @@ import numpy as np
 
 from triptych_serving.encoding.engine import Runner
 from triptych_serving.errors import EngineError, InvalidInputError, TooLargeError
-from triptych_serving.runtime.session import Array, InvalidArgument, RunStop, Session, lacks_memory, shrink_arena
+from triptych_serving.runtime.session import (
+    OPERATOR_ERRORS,
+    Array,
+    InvalidArgument,
+    RunStop,
+    Session,
+    lacks_memory,
+    shrink_arena,
+)
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.request import Item
 
@@ -53,6 +61,7 @@ class TensorRunner(Runner):
 
     def __init__(self, session: Session | SessionPool) -> None:
         self._session = session
+        self._rejections = InvalidArgument if isinstance(session, SessionPool) else OPERATOR_ERRORS
         self._shares = True  # until a graph gives other numbers of rows than it is given
 
     def prepare(self, items: Sequence[Item]) -> list[TensorBatch]:
@@ -72,7 +81,7 @@ class TensorRunner(Runner):
                 if len(batch) == len(part.items) == 1:
                     if lacking:
                         raise TooLargeError(f"inputs: {NO_MEMORY}: {error.__cause__}") from error
-                    if isinstance(error.__cause__, InvalidArgument):
+                    if isinstance(error.__cause__, self._rejections):
                         raise InvalidInputError("inputs", f"the graph rejects them: {error.__cause__}") from error
                 raise
         return batch

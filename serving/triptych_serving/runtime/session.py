@@ -37,6 +37,8 @@ Array = NDArray[Any]
 Bindable = Array | DeviceArray
 UNCAPTURED = -1  # as a graph's number: run it operator by operator
 InvalidArgument = ort.capi.onnxruntime_pybind11_state.InvalidArgument  # such as an index out of range
+# Errors of operators whose inputs do not fit, such as sizes that cannot be added. On a GPU its faults are such errors, too.
+OPERATOR_ERRORS = (InvalidArgument, ort.capi.onnxruntime_pybind11_state.Fail)
 RUNTIME_ERRORS = tuple(
     getattr(ort.capi.onnxruntime_pybind11_state, name)
     for name in (
