@@ -149,6 +149,7 @@ def _list(root: Path) -> list[VersionFolder]:
         found = sorted(
             VersionFolder(model.name, int(version.name), version)
             for model in root.iterdir()
+            if not model.name.startswith(".")  # .git, or ..data of a volume in Kubernetes
             for version in _subfolders(model)
             if version.name.isascii() and version.name.isdigit() and int(version.name) > 0
         )

@@ -15,7 +15,7 @@ def add(repository: Path, *folders: str) -> None:
 
 
 def test_versions_are_numbers_and_sorted_as_such(repository: Path) -> None:
-    add(repository, "b/2", "b/10", "a/1", "a/0", "a/-1", "a/v2", "a/.export-3", "a/²", "a/١", "empty")
+    add(repository, "b/2", "b/10", "a/1", "a/0", "a/-1", "a/v2", "a/.export-3", "a/²", "a/١", "empty", ".git/1")
     (repository / "a" / "7").touch()
     (repository / "README.md").touch()
     assert {name: folder.numbers for name, folder in list_models(repository).items()} == {"a": [1], "b": [2, 10]}
