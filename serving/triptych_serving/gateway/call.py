@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from triptych.v1 import model_pb2, translation_pb2
-from triptych_serving.gateway.messages import fault_in, shortened
+from triptych_serving.gateway.messages import JsonResponse, fault_in, shortened, size_of
 from triptych_serving.rpc.direct_calls import DirectContext, RpcError, call_stream, call_unary
 from triptych_serving.rpc.dispatch import Router, request_id_of
 from triptych_serving.rpc.event_loop import Offload
@@ -46,6 +46,7 @@ TEXT_GROWTH = 3  # of bytes with "%", or as "\\u" and four digits
 JSON_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
 ELEMENT_TOKENS = 8  # of an element of a list, at most: a pair of texts with names
 TENSOR_TOKENS = 4 << 20  # of a request with tensors, whose numbers are elements too
+VALUE_BYTES = 20  # of a value of JSON, roughly
 SPARE_BYTES = 64 << 10  # of a body, for what is not text
 MAX_FIELDS = 64  # of a form
 MAX_INTEGER = 2**32 - 1  # integers of requests are uint32 in messages
@@ -315,6 +316,10 @@ class HttpCall:
     async def offload(self, size: int, function: Callable[..., Result], *arguments: Any) -> Result:
         """Call a function: in a thread if it processes much. `size` in bytes."""
         return await self.parts.threads.run(size // 8, function, *arguments)
+
+    async def respond(self, value: Any) -> JsonResponse:
+        """Make the response with a value of JSON."""
+        return await self.offload(VALUE_BYTES * size_of(value), JsonResponse, value)
 
     async def _disconnected(self) -> None:
         while (await self.request.receive())["type"] != "http.disconnect":

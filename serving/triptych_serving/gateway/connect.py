@@ -20,7 +20,7 @@ from starlette.responses import Response, StreamingResponse
 
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.gateway.call import HttpCall, check_json, invalid, parse_object
-from triptych_serving.gateway.messages import fault_in, to_dict
+from triptych_serving.gateway.messages import fault_in, to_dict, to_json
 from triptych_serving.gateway.route import Api, ApiRoute, stream_error
 from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
 from triptych_serving.rpc.direct_calls import RpcError
@@ -63,7 +63,7 @@ def parse(codec: str, data: bytes, message: Any, limit: MessageLimit, tokens: in
 
 def serialize(codec: str, message: Message) -> bytes:
     """Serialize a message, as JSON in one line."""
-    return json.dumps(to_dict(message), ensure_ascii=False).encode() if codec == "json" else message.SerializeToString()
+    return to_json(to_dict(message)) if codec == "json" else message.SerializeToString()
 
 
 def error_body(error: RpcError, _status: int = 0) -> dict[str, Any]:

@@ -1,18 +1,17 @@
 """The Open Inference Protocol v2 over HTTP, with Triton's extension for binary tensors."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import grpc
 import numpy as np
 from google.protobuf.message import Message
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.bundle.manifest.tensors import NUMPY
 from triptych_serving.gateway.call import TENSOR_TOKENS, HttpCall, Json, as_object, invalid, parse_object
-from triptych_serving.gateway.messages import to_dict
+from triptych_serving.gateway.messages import JsonResponse, to_dict, to_json
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.services.oip.tensors import BYTES, encode, unpack
@@ -125,8 +124,8 @@ def response_to(found: pb.ModelInferResponse, wanted: Wanted) -> Response:
             name: getattr(one, str(one.WhichOneof("parameter_choice"))) for name, one in found.parameters.items()
         }
     if not binary:
-        return JSONResponse(body)
-    head = json.dumps(body, ensure_ascii=False).encode()
+        return JsonResponse(body)
+    head = to_json(body)
     return Response(b"".join((head, *binary)), headers={HEADER_LENGTH: str(len(head))}, media_type="application/octet-stream")
 
 

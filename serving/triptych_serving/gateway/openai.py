@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf import json_format, struct_pb2
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from triptych.v1 import embedding_pb2, model_pb2, translation_pb2
 from triptych.v1 import text_generation_pb2 as pb
@@ -73,7 +73,7 @@ SHARED: Mapping[str, tuple[str, type]] = {
 }
 
 
-async def embeddings(call: HttpCall) -> Response:
+async def embeddings(call: HttpCall) -> dict[str, Any]:
     given = await call.json()
     texts, _ = given.take_texts("input")
     encoding = given.take("encoding_format", str, "float")
@@ -82,7 +82,7 @@ async def embeddings(call: HttpCall) -> Response:
     options = given.take_given({"model": ("model", str), "dimensions": ("dimensions", int)})
     response = await call.ask(embedding_pb2.EmbedTextRequest(contents=texts, **options))
     size = sum(len(one.values) for one in response.embeddings)
-    return JSONResponse(await call.offload(32 * size, _embeddings, response, encoding == "base64"))
+    return await call.offload(32 * size, _embeddings, response, encoding == "base64")
 
 
 async def models(call: HttpCall) -> dict[str, object]:
@@ -164,14 +164,14 @@ class Answer:
         }
 
 
-async def completions(call: HttpCall) -> Response:
+async def completions(call: HttpCall) -> Any:
     given = await call.json()
     prompts, _ = given.take_texts("prompt")
     top = given.take_given({"logprobs": ("top_logprobs", int)})
     return await _answer(call, given, chat=False, prompts=prompts, echo=given.take("echo", bool, False), **top)
 
 
-async def chat_completions(call: HttpCall) -> Response:
+async def chat_completions(call: HttpCall) -> Any:
     given = await call.json()
     messages = [_message(f"messages[{index}]", each) for index, each in enumerate(given.take("messages", list))]
     if not messages:
@@ -186,7 +186,7 @@ async def chat_completions(call: HttpCall) -> Response:
     return await _answer(call, given, chat=True, messages=messages, template_variables=variables, **top)
 
 
-async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Response:
+async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Any:
     """Answer a completion, or with `chat` a chat; `own` are the fields of GenerateRequest that only this kind has."""
     given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
     # A schema may be as large as a body.
@@ -202,7 +202,7 @@ async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Res
         raise renamed(error, names) from None
 
 
-async def _generate(call: HttpCall, given: Json, answer: Answer, values: Mapping[str, Any]) -> Response:
+async def _generate(call: HttpCall, given: Json, answer: Answer, values: Mapping[str, Any]) -> Any:
     """Call the service with the fields of a request, and convert its answer. Raises RpcError: names these fields."""
     options = as_object(given.get("stream_options") or {}, "stream_options")
     usage = options.take("include_usage", bool, False)
@@ -216,7 +216,7 @@ async def _generate(call: HttpCall, given: Json, answer: Answer, values: Mapping
         return StreamingResponse(_events(answer, first, events, usage), media_type="text/event-stream")
     response = await call.ask(pb.GenerateRequest(**values))
     answer.model = response.model
-    return JSONResponse(await call.offload(response.ByteSize(), _whole, answer, response))
+    return await call.offload(response.ByteSize(), _whole, answer, response)
 
 
 def _whole(answer: Answer, response: pb.GenerateResponse) -> dict[str, Any]:

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
-
 from triptych.v1 import rerank_pb2
 from triptych_serving.gateway.call import HttpCall, as_object, invalid
 from triptych_serving.gateway.route import Api, ApiRoute
@@ -20,7 +18,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-async def rerank(call: HttpCall, with_documents: bool) -> Response:
+async def rerank(call: HttpCall, with_documents: bool) -> dict[str, Any]:
     """Rank `documents` by their relevance to `query`; `with_documents`: whether to return them if the request does not say."""
     given = await call.json()
     given.refuse(UNSUPPORTED)
@@ -34,7 +32,7 @@ async def rerank(call: HttpCall, with_documents: bool) -> Response:
     request = rerank_pb2.RerankRequest(query=given.take("query", str), documents=texts, **given.take_given(OPTIONS))
     with_documents = given.take("return_documents", bool, with_documents)
     response = await call.ask(request)
-    body = {
+    return {
         "id": str(uuid.uuid4()),
         "model": response.model,
         "results": [
@@ -47,7 +45,6 @@ async def rerank(call: HttpCall, with_documents: bool) -> Response:
         ],
         "usage": {"total_tokens": sum(one.token_count for one in response.results)},
     }
-    return await call.offload(sum(map(len, texts)) * with_documents + 100 * len(texts), JSONResponse, body)
 
 
 def error_body(error: RpcError, _: int) -> Mapping[str, Any]:

@@ -76,7 +76,7 @@ class Api:
             call = HttpCall(request, parts)
             try:
                 result = await function(call)
-                response = result if isinstance(result, Response) else JSONResponse(result)
+                response = result if isinstance(result, Response) else await call.respond(result)
             except ClientDisconnect:
                 return Response(status_code=499)
             except RpcError as error:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
-
 from triptych.v1 import embedding_pb2, model_pb2, rerank_pb2, text_classification_pb2
 from triptych.version import __version__
 from triptych_serving.gateway.call import HttpCall, Json, invalid
@@ -16,12 +14,12 @@ RIGHT = {"truncation_direction": ("Right", "right")}  # only the end of a text i
 ERROR_TYPES = {400: "validation", 413: "validation", 429: "overloaded", 503: "unhealthy"}
 
 
-async def embed(call: HttpCall) -> Response:
+async def embed(call: HttpCall) -> list[list[float]]:
     given = await call.json()
     return await embed_texts(call, given, given.take("model", str, ""))
 
 
-async def embed_texts(call: HttpCall, given: Json, model: str) -> Response:
+async def embed_texts(call: HttpCall, given: Json, model: str) -> list[list[float]]:
     """Embed `inputs`, with the options beside them. Raises RpcError: as EmbeddingService/EmbedText."""
     given.refuse({"prompt_name": (), "encoding_format": ("float",), **RIGHT})
     texts, _ = given.take_texts("inputs")
@@ -34,7 +32,7 @@ async def embed_texts(call: HttpCall, given: Json, model: str) -> Response:
     )
     response = await call.ask(request)
     size = sum(len(one.values) for one in response.embeddings)
-    return JSONResponse(await call.offload(32 * size, lambda: [list(one.values) for one in response.embeddings]))
+    return await call.offload(32 * size, lambda: [list(one.values) for one in response.embeddings])
 
 
 async def predict(call: HttpCall) -> list[Any]:
@@ -46,19 +44,17 @@ async def predict(call: HttpCall) -> list[Any]:
     return found if several else found[0]
 
 
-async def rerank(call: HttpCall) -> Response:
+async def rerank(call: HttpCall) -> list[dict[str, Any]]:
     given = await call.json()
     given.refuse(RIGHT)
     texts, _ = given.take_texts("texts")
     options = given.take_given(OPTIONS)
     response = await call.ask(rerank_pb2.RerankRequest(query=given.take("query", str), documents=texts, **options))
     with_text = given.take("return_text", bool, False)
-    size = 50 * len(texts) + (sum(map(len, texts)) if with_text else 0)
-    ranked = [
+    return [
         {"index": one.index, "score": one.score, **({"text": texts[one.index]} if with_text else {})}
         for one in response.results
     ]
-    return await call.offload(size, JSONResponse, ranked)
 
 
 async def info(call: HttpCall) -> dict[str, object]:

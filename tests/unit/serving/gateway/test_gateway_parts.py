@@ -20,11 +20,11 @@ from langcodes import Language
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych.v1 import text_generation_pb2, translation_pb2
-from triptych_serving.gateway import deepl
+from triptych_serving.gateway import deepl, messages
 from triptych_serving.gateway.call import Json, parse_form, parse_object, peer_of
 from triptych_serving.gateway.connect import parse
 from triptych_serving.gateway.language_detection import TAG
-from triptych_serving.gateway.messages import fault_in, to_dict
+from triptych_serving.gateway.messages import fault_in, to_dict, to_json
 from triptych_serving.gateway.open_inference import request_from, response_to
 from triptych_serving.gateway.openai import Answer, _events, error_body
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
@@ -121,6 +121,39 @@ def test_messages_of_many_elements_are_rejected_before_they_are_parsed(codec: st
     with pytest.raises(RpcError, match=problem):
         parse(codec, data, message, MessageLimit(elements=5), 9)
     assert not message.contents
+
+
+VALUES: list[Any] = [
+    [],
+    {},
+    "text " * 100,
+    [1, 2.5, True, None],
+    list(range(100)),
+    {
+        "a": [],
+        "b": {},
+        "c": [[1.5] * 4, [], [2] * 50, [[3] * 9] * 3],
+        "ä": {"d": [{"e": index, "f": ["g"] * index} for index in range(9)]},
+    },
+]
+
+
+def values_in(value: Any) -> int:
+    """Count numbers, texts and the like."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 1 if inner is None else sum(map(values_in, inner))
+
+
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+def test_large_json_is_made_in_pieces(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other thread runs while a piece is made."""
+    made, whole = [], messages._dumped
+    monkeypatch.setattr(messages, "PIECE", 5)
+    monkeypatch.setattr(messages, "_dumped", lambda part: made.append(part) or whole(part))
+    assert to_json(value) == json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    assert max(map(values_in, made)) <= 5
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_json([*([1.0] * 20), math.nan])
 
 
 @pytest.mark.parametrize(
@@ -273,7 +306,7 @@ def test_tensors_are_json_or_follow_it() -> None:
     found = response_to(response, wanted)
     size = int(found.headers["inference-header-content-length"])
     assert bytes(found.body)[size:] == b"\1\0\0\0x"
-    assert b'"data": [1.0, 2.0]' in bytes(found.body)[:size]
+    assert b'"data":[1.0,2.0]' in bytes(found.body)[:size]
 
 
 @pytest.mark.parametrize(
