@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -54,19 +55,25 @@ def _subfolders(root: Path) -> list[Path]:
 def hold_out(images: Sequence[LabelledImage], count: float) -> tuple[list[LabelledImage], list[LabelledImage]]:
     """Split off the last files of each class, `count` in all, or that share if it is below 1; returns the others and them.
 
+    A file that is listed several times, because its folder is, counts once and is held out as a whole.
+
     Raises:
         CorpusError: a class would have no images left to train on.
     """
-    by_class: dict[int, list[LabelledImage]] = {}
-    for image in images:
-        by_class.setdefault(image.label, []).append(image)
-    wanted = min(count if count >= 1 else count * len(images), len(images))  # which may be infinite
+    real = cache(Path.resolve)  # of folders: several names may lead to one
+    files = [real(image.path.parent) / image.path.name for image in images]
+    by_class: dict[int, dict[Path, LabelledImage]] = {}
+    for file, image in zip(files, images, strict=True):
+        by_class.setdefault(image.label, {})[file] = image
+    total = sum(map(len, by_class.values()))
+    wanted = min(count if count >= 1 else count * total, total)  # which may be infinite
     each = max(1, int(wanted) // len(by_class))
     smallest = min(map(len, by_class.values()))
     if each >= smallest:
         raise CorpusError(f"hold_out: {each} images a class, but the smallest class has {smallest}")
-    kept = [image for group in by_class.values() for image in group[:-each]]
-    return kept, [image for group in by_class.values() for image in group[-each:]]
+    held_out = {file: image for group in by_class.values() for file, image in list(group.items())[-each:]}
+    kept = [image for file, image in zip(files, images, strict=True) if file not in held_out]
+    return kept, list(held_out.values())
 
 
 class ImageStore:

@@ -66,6 +66,19 @@ def test_the_last_images_of_every_class_are_held_out(tmp_path: Path) -> None:
         hold_out(pictures, math.inf)
 
 
+def test_a_folder_that_is_named_twice_is_not_trained_on_where_it_is_held_out(tmp_path: Path) -> None:
+    root = write_pictures(tmp_path / "root", each=5)
+    (tmp_path / "again").symlink_to(root)
+    once, _ = read_folders([root])
+    pictures, _ = read_folders([root, str(tmp_path / "again"), root])
+    kept, held_out = hold_out(pictures, 0.4)
+    assert [p.path.samefile(q.path) for p, q in zip(held_out, hold_out(once, 0.4)[1], strict=True)] == [True] * 6
+    assert len(kept) == 3 * 9
+    assert not {p.path.resolve() for p in kept} & {p.path.resolve() for p in held_out}
+    with pytest.raises(CorpusError, match="hold_out: 5 images a class, but the smallest class has 5"):
+        hold_out(pictures, 15)
+
+
 def test_cached_and_decoded_pixels_are_equal_and_a_damaged_image_is_named(tmp_path: Path) -> None:
     pictures, _ = read_folders([write_pictures(tmp_path, each=2)])
     kept, fresh = store(pictures, 6 * 8 * 8 * 3), store(pictures, 6 * 8 * 8 * 3 - 1)
