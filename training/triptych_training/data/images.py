@@ -46,6 +46,12 @@ def read_folders(roots: Sequence[str], classes: Sequence[str] = ()) -> tuple[lis
     return images, names
 
 
+def count_others(roots: Sequence[str]) -> int:
+    """Count what `read_folders` passes over: files and folders beside the images of the classes, without hidden ones."""
+    found = (path for root in roots for folder in _subfolders(Path(root)) for path in folder.iterdir())
+    return sum(path.suffix.lower() not in SUFFIXES and not path.name.startswith(".") for path in found)
+
+
 def _subfolders(root: Path) -> list[Path]:
     if not root.is_dir():
         raise CorpusError(f"{root}: no such folder")

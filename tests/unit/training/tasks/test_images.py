@@ -101,6 +101,16 @@ def test_a_sample_is_a_jpeg_whatever_its_name(tmp_path: Path) -> None:
     assert Image.open(BytesIO(_as_jpeg(tmp_path / "a.jpg"))).format == "JPEG"
 
 
+def test_files_and_folders_that_are_passed_over_are_counted(tmp_path: Path) -> None:
+    valid = write_pictures(tmp_path / "valid", each=1)
+    task = make_task(tmp_path, valid=(valid,))
+    assert task.describe() == "120 images of 3 classes, 120 held out"
+    for name in ("train/red/a.gif", "train/red/.DS_Store", "train/notes.txt", "valid/blue/b.bmp"):
+        (tmp_path / name).write_bytes(b"")
+    write_pictures(tmp_path / "train/green/nested", each=1)
+    assert task.describe().endswith("120 held out, 3 other files and folders in the folders of classes are ignored")
+
+
 def test_validation_folders_are_used_for_validation_only(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, valid=(write_pictures(tmp_path / "valid", each=2),), max_steps=1, ema_decay=0.0)
     checkpoint = load_image_checkpoint(train_image_classifier(recipe, SHAPE, tmp_path / "run"))
