@@ -351,9 +351,8 @@ class Trainer:
 
     def _restore(self) -> None:
         state = self.folder.load_state()
-        if self.fabric.is_global_zero:
-            self.folder.rewind(state["position"]["step"] if state else 0)
         if state is None:
+            self._rewind()
             if self.recipe.initial:
                 folder = Path(self.recipe.initial)
                 load_weights(self.task.model, read_weights(folder / WEIGHTS), folder)
@@ -388,6 +387,11 @@ class Trainer:
                 f"resume: {self.folder.root} took {before} batches per optimizer step, now it would take {self.per_step}; "
                 f"keep accumulate x processes the same"
             )
+        self._rewind()
+
+    def _rewind(self) -> None:
+        if self.fabric.is_global_zero:
+            self.folder.rewind(self.position.step)
 
 
 def _valid(metrics: Mapping[str, float]) -> dict[str, float]:

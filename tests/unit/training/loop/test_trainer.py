@@ -164,11 +164,13 @@ def test_a_state_of_another_training_is_rejected(finished: Finished, tmp_path: P
     shutil.copytree(whole, tmp_path / "run")
     with pytest.raises(RecipeError, match="took 1 batches per optimizer step, now it would take 2"):
         train_translation(replace(recipe, accumulate=2), TRAINED, tmp_path / "run", resume=True)
+    assert records(tmp_path / "run") == records(whole)
     state = torch.load(tmp_path / "run/state.pt", weights_only=True)
     del state["model"]["encoder.embedding.tokens.weight"]
     torch.save(state, tmp_path / "run/state.pt")
     with pytest.raises(CheckpointError, match=r"state\.pt: does not belong to this model and recipe"):
         train_translation(recipe, TRAINED, tmp_path / "run", resume=True)
+    assert records(tmp_path / "run") == records(whole)
 
 
 class Recorder:
