@@ -201,11 +201,16 @@ class _WorkFolder:
         _replace(self.path(number), "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in translations))
 
     def read(self, chunks: Sequence[Sequence[str]]) -> dict[str, Candidates]:
-        """Read the translations of every source."""
+        """Read the translations of every source; raises CheckpointError if a chunk is damaged."""
         known: dict[str, Candidates] = {}
         for number, chunk in enumerate(chunks):
-            lines = self.path(number).read_text(encoding="utf-8").split("\n")[:-1]
-            known |= {source: json.loads(line) for source, line in zip(chunk, lines, strict=True)}
+            try:
+                lines = self.path(number).read_text(encoding="utf-8").split("\n")[:-1]
+                known |= {source: json.loads(line) for source, line in zip(chunk, lines, strict=True)}
+            except (OSError, ValueError) as error:
+                raise CheckpointError(
+                    f"{self.path(number)}: damaged ({error}); remove it, and the same command translates its sentences again"
+                ) from error
         return known
 
     @contextmanager

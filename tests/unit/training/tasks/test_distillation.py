@@ -131,6 +131,21 @@ def test_chunks_done_before_a_kill_are_not_repeated(
     assert [[len(text.split()) for text in call] for call in ending] == [[6, 9], [1, 3]]  # the longest sentences come first
 
 
+def test_a_damaged_chunk_is_named_and_can_be_made_again(tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, out = recipe(tmp_path, pairs=(write_pairs(tmp_path / "some.tsv", PAIRS[:6]),), chunk=3), tmp_path / "out.tsv"
+    run(teacher, asked, tmp_path / "whole.tsv")
+    assert run(teacher, asked, out, 0, 2) is None
+    chunk = tmp_path / "out.tsv.work/chunk-00000.jsonl"
+    text = chunk.read_text()
+    for damaged in ("", text[:-1], text[1:]):  # cut short by the end of the machine, or edited
+        chunk.write_text(damaged)
+        with pytest.raises(CheckpointError, match=r"chunk-00000\.jsonl: damaged .*; remove it, and the same command"):
+            run(teacher, asked, out)
+    chunk.unlink()
+    run(teacher, asked, out)
+    assert out.read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+
+
 def test_the_hypothesis_closest_to_the_target_is_picked(tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["something else", "nearly this", "this one here", ""]
 
