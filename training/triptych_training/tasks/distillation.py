@@ -9,6 +9,7 @@ import fcntl
 import gzip
 import json
 import lzma
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -168,7 +169,7 @@ class _Translator:
         limit = min(longest, recipe.search.max_length, self._model.config.max_positions - 1)
         found = search(self._model, ids, replace(recipe.search, max_length=limit))
         texts = iter(self._tokenizer.decode_batch([best.tokens for hypotheses in found for best in hypotheses]))
-        return [[(" ".join(next(texts).split()), best.ended) for best in hypotheses] for hypotheses in found]
+        return [[(_line(next(texts)), best.ended) for best in hypotheses] for hypotheses in found]
 
 
 class _WorkFolder:
@@ -252,7 +253,7 @@ def _write(
     for source, target in pairs:
         found: list[tuple[Pair, bool]] = []
         if target is not None and recipe.original:
-            found.append(((source, " ".join(target.split())), False))
+            found.append(((source, _line(target)), False))
         if source in translations:
             chosen = _choose(translations[source], target if recipe.pick == "closest" else None)
             unusable += not chosen
@@ -265,6 +266,11 @@ def _write(
     with replacing(out) as partial, open(partial, "wb") as file, _compressed(file, out.suffix) as text:
         text.writelines("{}\t{}\n".format(source.replace("\t", " "), target).encode() for source, target in lines)
     return DistillationResult(len(lines), sum(lines.values()), too_long, unusable, known)
+
+
+def _line(text: str) -> str:
+    """Put a text on one line without tabs or double spaces; other spaces, such as no-break ones, are kept."""
+    return re.sub(r"[ \t\n\r]+", " ", text).strip()
 
 
 def _compressed(file: BinaryIO, suffix: str) -> BinaryIO | gzip.GzipFile | lzma.LZMAFile:

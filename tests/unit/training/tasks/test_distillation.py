@@ -131,6 +131,20 @@ def test_chunks_done_before_a_kill_are_not_repeated(
     assert [[len(text.split()) for text in call] for call in ending] == [[6, 9], [1, 3]]  # the longest sentences come first
 
 
+def test_no_break_spaces_of_targets_and_translations_are_kept(
+    tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = TOKENIZER.encode("deux\u202f! \u3000 oui\n  non").ids[:-1]
+    monkeypatch.setattr(
+        distillation_module, "search", lambda model, sources, _: [[BeamHypothesis(ids, 0.0, True)] for _ in sources]
+    )
+    (tmp_path / "a.en").write_text("two!\n")
+    (tmp_path / "a.fr").write_text("deux\u00a0!\tvraiment  deux\n")
+    asked = recipe(tmp_path, pairs=(f"{tmp_path}/a.en::{tmp_path}/a.fr",))
+    run(teacher, asked, tmp_path / "out.tsv")
+    assert (tmp_path / "out.tsv").read_text() == "two!\tdeux\u00a0! vraiment deux\ntwo!\tdeux\u202f! \u3000 oui non\n"
+
+
 def test_a_damaged_chunk_is_named_and_can_be_made_again(tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, out = recipe(tmp_path, pairs=(write_pairs(tmp_path / "some.tsv", PAIRS[:6]),), chunk=3), tmp_path / "out.tsv"
     run(teacher, asked, tmp_path / "whole.tsv")
