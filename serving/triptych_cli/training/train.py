@@ -419,10 +419,10 @@ def _known(architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
     paths = [options["out"] / "recipe.json"] * options["resume"]
     paths += [Path(options["initial"]) / "config.json"] if options["initial"] else []
     try:
-        shape = next(json.loads(path.read_text(encoding="utf-8")).get(architecture) for path in paths if path.exists())
-    except (OSError, ValueError, StopIteration):  # files that cannot be read are reported where run or checkpoint is opened
+        shape = next(json.loads(path.read_text(encoding="utf-8")).get(architecture) for path in paths if path.exists()) or {}
+        return {name: value for name, value in shape.items() if name not in ("vocabulary_size", "classes")}
+    except (OSError, ValueError, AttributeError, StopIteration):  # reported where run or checkpoint is opened
         return {}
-    return {name: value for name, value in (shape or {}).items() if name not in ("vocabulary_size", "classes")}
 
 
 def _run(

@@ -251,6 +251,10 @@ def test_a_folder_with_a_training_needs_resume(tmp_path: Path) -> None:
     assert train("bert", tmp_path, "--resume", "--epochs", "2", "--max-steps", "4").exit_code == 0
     other = train("bert", tmp_path, "--resume", "--learning-rate", "0.5")
     assert_failed(other, "was started with other options: learning_rate was ")
+    recipe = next(tmp_path.rglob("recipe.json"))
+    for text in ("[]", '{"bert": 5}'):
+        recipe.write_text(text)
+        assert_failed(train("bert", tmp_path, "--resume"), "recipe.json: damaged (not a JSON object with data, run)")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
@@ -43,6 +43,8 @@ CHANGEABLE = {
     *("epochs", "max_steps", "max_minutes", "pause_minutes", "average", "validate_every", "keep", "save_steps"),
     *("devices", "accumulate", "precision", "compile", "valid"),
 }
+
+IDENTITY = {"run", "data"}  # members of recipe.json beside the options
 
 _locked: set[Path] = set()  # run folders that this process keeps open and locked until its end
 
@@ -157,7 +159,7 @@ class RunFolder:
         return [
             number
             for number, folder in enumerate(folders, start=1)
-            if (folder / WEIGHTS).exists() and _read_settings(folder / CONFIG)["provenance"]["run"] == run
+            if (folder / WEIGHTS).exists() and _read_settings(folder / CONFIG, {"provenance"})["provenance"].get("run") == run
         ]
 
     def prune(self, last: int, keep: int) -> None:
@@ -180,11 +182,13 @@ class RunFolder:
             self.log({"kind": "note", "step": 0, what: count, "longer_than_tokens": limit})
 
     def records(self) -> list[dict[str, Any]]:
-        """Read all lines of metrics.jsonl; skip a line that a kill cut short."""
+        """Read all lines of metrics.jsonl; skip a line that a kill cut short, and one of another program."""
         records = []
         for line in self.metrics.read_text(encoding="utf-8").splitlines() if self.metrics.exists() else ():
             with suppress(ValueError):
-                records.append(json.loads(line))
+                record = json.loads(line)
+                if isinstance(record, dict) and {"kind", "step"} <= record.keys():
+                    records.append(record)
         return records
 
     def rewind(self, step: int) -> None:
@@ -239,11 +243,13 @@ def _settings(recipe: Recipe, architecture: str, shape: Any) -> dict[str, Any]:
     return settings
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
+def _read_settings(path: Path, needed: Set[str] = IDENTITY) -> dict[str, Any]:
     try:
         settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: damaged ({error})") from error
+    if not isinstance(settings, dict) or needed - settings.keys():
+        raise CheckpointError(f"{path}: damaged (not a JSON object with {', '.join(sorted(needed))})")
     return settings
 
 

@@ -100,7 +100,7 @@ def test_state_and_records_are_restored_and_damage_is_named(run: Path, recipe: T
     for kind, step in (("note", 0), ("train", 2), ("epoch", 4), ("final", 4), ("train", 6)):
         folder.log({"kind": kind, "step": step})
     with open(folder.metrics, "a") as file:
-        file.write('{"kind": "tra')
+        file.write('{"comment": "of the user"}\n5\n{"kind": "tra')
     folder.rewind(4)
     assert [(r["kind"], r["step"]) for r in folder.records()] == [("note", 0), ("train", 2), ("epoch", 4)]
     folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
@@ -111,9 +111,11 @@ def test_state_and_records_are_restored_and_damage_is_named(run: Path, recipe: T
     folder.state.write_bytes(folder.state.read_bytes()[:100])
     with pytest.raises(CheckpointError, match=r"state\.pt: damaged"):
         folder.load_state()
-    (run / "recipe.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"recipe\.json: damaged"):
-        RunFolder(run, recipe, "transformer", SHAPE, resume=True)
+    without_run = json.dumps({k: v for k, v in json.loads((run / "recipe.json").read_text()).items() if k != "run"})
+    for text in ("{", "[]", without_run):
+        (run / "recipe.json").write_text(text)
+        with pytest.raises(CheckpointError, match=r"recipe\.json: damaged"):
+            RunFolder(run, recipe, "transformer", SHAPE, resume=True)
 
 
 def test_a_full_disk_is_named_when_metrics_are_logged(run: Path, recipe: TranslationRecipe) -> None:
@@ -134,3 +136,6 @@ def test_a_kill_while_checkpoints_are_removed_leaves_a_folder_to_resume(
     monkeypatch.setattr("shutil.rmtree", lambda path: (path / "config.json").unlink())
     folder.prune(2, keep=1)
     assert folder.saved(2) == [2]
+    (folder.epoch(2) / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"config\.json: damaged \(not a JSON object with provenance\)"):
+        folder.saved(2)
