@@ -43,7 +43,7 @@ from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.security.guard import AccessGuard
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.security.tls import server_credentials
-from triptych_serving.services.documents.job import DocumentThreads
+from triptych_serving.services.documents.workers import DocumentWorkers
 from triptych_serving.services.health import HEALTH_SERVICE, HealthServicer
 from triptych_serving.services.oip.statistics import Statistics
 from triptych_serving.wiring import ServerParts, add_reflection, add_services
@@ -118,7 +118,7 @@ class Server:
         self._credentials = server_credentials(options.security, options.host)
         begin = give_way if options.gives_way else None
         self._pool = ThreadPoolExecutor(usable_cpus(), "triptych-text", begin)
-        self._documents = DocumentThreads(begin)
+        self._documents = DocumentWorkers(begin)
         self._stop = asyncio.Event()
         self._health = HealthServicer(["", *ALL_SERVICES])
         self._statistics = Statistics(self.repeats.is_on)

@@ -27,7 +27,7 @@ from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.decode_calls import DecodeCalls
 from triptych_serving.services.documents.calls import DocumentCalls
-from triptych_serving.services.documents.job import DocumentThreads
+from triptych_serving.services.documents.workers import DocumentWorkers
 from triptych_serving.services.health import HEALTH_SERVICE, HealthServicer
 from triptych_serving.services.image_calls import ImageCalls, LatentCalls
 from triptych_serving.services.oip.inference import Inference
@@ -55,7 +55,7 @@ class ServerParts:
     statistics: Statistics
     cache: ResponseCache
     pool: Executor  # threads for long work
-    documents: DocumentThreads
+    documents: DocumentWorkers
     limits: LimitOptions
 
 

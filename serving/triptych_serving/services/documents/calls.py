@@ -1,4 +1,4 @@
-"""Document calls: admission, receiving the document, and the threads that read and write it."""
+"""Document calls: admission and receiving the document."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -12,8 +12,9 @@ from triptych_serving.errors import DeadlineError, InvalidInputError, Overloaded
 from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.documents.codec import Config, Response, query_from
-from triptych_serving.services.documents.job import DocumentJob, DocumentThreads
+from triptych_serving.services.documents.job import DocumentJob
 from triptych_serving.services.documents.sentence_translator import SentenceTranslator
+from triptych_serving.services.documents.workers import DocumentWorkers
 from triptych_serving.services.translation_calls import TranslationCalls
 
 Request = translation_pb2.TranslateDocumentRequest
@@ -36,8 +37,8 @@ class DocumentCalls:
         limits: number, size and time of documents.
     """
 
-    def __init__(self, calls: TranslationCalls, limits: LimitOptions, threads: DocumentThreads) -> None:
-        self._calls, self._limits, self._threads = calls, limits, threads
+    def __init__(self, calls: TranslationCalls, limits: LimitOptions, workers: DocumentWorkers) -> None:
+        self._calls, self._limits, self._workers = calls, limits, workers
         self._chunk = max(1, min(CHUNK_BYTES, limits.message_bytes - OVERHEAD_BYTES))
         self._places = asyncio.Semaphore(limits.documents)
         self._ending: set[asyncio.Task[None]] = set()  # calls whose callers do not read
@@ -74,8 +75,7 @@ class DocumentCalls:
             with self._receive():
                 sentences = SentenceTranslator(self._calls, translator, query, context)
                 sentences.check()
-                job = DocumentJob(query, sentences, self._threads, self._chunk)
-                await job.open()
+                job = DocumentJob(query, sentences, self._workers, self._chunk)
                 mime_type = query.format.mime_types[0]
                 yield Response(accepted=translation_pb2.DocumentAccepted(format=query.format.name, mime_type=mime_type))
                 content = await receive_document(requests, config, limit, hold)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from triptych.v1 import translation_pb2
-from triptych_documents.errors import DocumentError, OptionError, UnknownFormatError
+from triptych_documents.errors import UnknownFormatError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import FormatInfo, ReadOptions, find_format
 from triptych_documents.rules import Term, TranslationRules
@@ -66,13 +66,6 @@ def query_from(config: Config) -> DocumentQuery:
 def config_error(error: InvalidInputError) -> InvalidInputError:
     """Convert an error of a text request, whose fields are in the config of a document."""
     return InvalidInputError(f"config.{error.field}", error.problem)
-
-
-def document_error(error: DocumentError) -> InvalidInputError:
-    """Convert an error of a document or of its read options."""
-    if isinstance(error, OptionError):
-        return InvalidInputError(f"config.read_options.{error.field}", error.problem)
-    return InvalidInputError("document", str(error))
 
 
 def progress(done: int, segments: int) -> Response:

@@ -1,6 +1,5 @@
 """Engines give way to whoever reads requests and writes answers."""
 
-import asyncio
 import os
 import resource
 import sys
@@ -21,7 +20,7 @@ from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.process import MOST, NICENESS, allow_open_files, give_way
 from triptych_serving.server import ServerOptions
-from triptych_serving.services.documents.job import DocumentThreads
+from triptych_serving.services.documents.workers import DocumentWorkers
 
 from ....fixtures.encoders import write_image_bundle
 from ....fixtures.toy import BUNDLE, SOURCE, TARGET
@@ -131,11 +130,8 @@ def test_threads_of_a_server_without_gpus_give_way(gives_way: bool, tmp_path: Pa
 
 
 def test_document_threads_run_their_initializer() -> None:
-    async def level() -> int:
-        threads = DocumentThreads(give_way)
-        try:
-            return await threads.run_heavy(1, own)
-        finally:
-            threads.close()
-
-    assert asyncio.run(level()) == min(MOST, own() + NICENESS)
+    workers = DocumentWorkers(give_way)
+    try:
+        assert workers._heavy.submit(own).result() == min(MOST, own() + NICENESS)
+    finally:
+        workers.close()

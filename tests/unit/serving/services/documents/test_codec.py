@@ -13,10 +13,10 @@ from triptych_serving.services.documents.codec import (
     MAX_KEYS,
     MAX_SHOWN,
     MAX_TERMS,
-    document_error,
     finding_to,
     query_from,
 )
+from triptych_serving.services.documents.work import document_error
 
 Config = translation_pb2.DocumentConfig
 Options = translation_pb2.DecodingOptions

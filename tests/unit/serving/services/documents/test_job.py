@@ -2,27 +2,34 @@
 
 import asyncio
 import gc
+import io
+import signal
 import threading
+import zipfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from triptych.v1.translation_pb2 import DocumentConfig
-from triptych_documents.driver import DocumentDriver
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
+from triptych_documents.format import FormatInfo, ReadOptions, find_format
 from triptych_documents.interruption import checkpoint
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import SentenceRequest, SentenceResult, SentenceTranslation
-from triptych_documents.translation.units import UnitTranslator
 from triptych_documents.unit import Piece, Unit
-from triptych_serving.errors import InvalidInputError, UnavailableError
+from triptych_serving.errors import EngineError, InvalidInputError, UnavailableError
 from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.services.documents import job as document_job
+from triptych_serving.services.documents import work as document_work
+from triptych_serving.services.documents import workers as document_workers
 from triptych_serving.services.documents.codec import Response, finding_to, progress, query_from
-from triptych_serving.services.documents.job import BATCH_ROWS, STEP_UNITS, DocumentJob, DocumentThreads, drive
+from triptych_serving.services.documents.job import DocumentJob, drive
+from triptych_serving.services.documents.work import BATCH_ROWS, DocumentWork, Step, unpacked_bytes
+from triptych_serving.services.documents.workers import DocumentWorkers
 
 from ...calls import in_loop
 
@@ -50,23 +57,28 @@ class Engine:
             self.rows -= len(requests)
 
 
-async def inline(function: Callable[..., Any], *arguments: Any) -> Any:
-    return function(*arguments)
+def work_on(units: Sequence[Unit]) -> Any:
+    """The work on a document that has been read."""
+    kind: Any = SimpleNamespace(read=lambda data, options: SimpleNamespace(units=units, findings=[]))
+    work = DocumentWork(kind, ReadOptions(), TranslationRules(source_language="en"), ROWS)
+    work.read(b"")
+    return work
 
 
-def steps_of(translate: Translate, units: Sequence[Unit] = UNITS) -> Any:
-    translator = UnitTranslator(TranslationRules(source_language="en"))
-    driver = DocumentDriver(translator, enumerate(units), window=ROWS, step_units=STEP_UNITS)
-    return drive(driver, translate, inline, ROWS)
+def steps_of(translate: Translate, work: Any) -> Any:
+    async def advance(*arguments: Any) -> Step:
+        step: Step = work.advance(*arguments)
+        return step
+
+    return drive(advance, translate, ROWS)
 
 
 @pytest.mark.parametrize("count", [0, 1, BATCH_ROWS, len(UNITS)])
 @in_loop
 async def test_every_unit_is_translated_once_in_bounded_batches(count: int) -> None:
-    engine = Engine()
-    finished = [unit async for step in steps_of(engine, UNITS[:count]) for unit in step]
-    assert sorted(unit.key for unit in finished) == list(range(count))
-    assert all(unit.pieces == (unit.unit.text.upper(),) for unit in finished)
+    engine, work = Engine(), work_on(UNITS[:count])
+    assert sum([step.finished async for step in steps_of(engine, work)]) == count
+    assert work._translations == {index: (UNITS[index].text.upper(),) for index in range(count)}
     assert engine.most <= ROWS
     assert all(len(batch) <= BATCH_ROWS for batch in engine.batches)
 
@@ -77,7 +89,7 @@ async def test_errors_end_the_document_and_are_not_logged(caplog: pytest.LogCapt
         raise UnavailableError("gone")
 
     with pytest.raises(UnavailableError, match="gone"):
-        await anext(step async for step in steps_of(fail) if step)
+        await anext(step async for step in steps_of(fail, work_on(UNITS)) if step.finished)
     gc.collect()
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
@@ -96,8 +108,8 @@ async def test_closing_cancels_requests_in_flight() -> None:
                 engine.rows -= 1
         return results
 
-    steps = steps_of(hang)
-    while not await anext(steps):
+    steps = steps_of(hang, work_on(UNITS))
+    while not (await anext(steps)).finished:
         pass
     assert engine.rows > 0
     await steps.aclose()
@@ -129,34 +141,33 @@ class LinesFormat:
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> LinesFormat:
     lines = LinesFormat()
-    monkeypatch.setattr(document_job.FormatInfo, "read", lambda _, *arguments: lines.read(*arguments))
+    monkeypatch.setattr(FormatInfo, "read", lambda _, *arguments: lines.read(*arguments))
     return lines
 
 
 @pytest.fixture
-def threads() -> Iterator[DocumentThreads]:
-    threads = DocumentThreads()
-    yield threads
-    threads.close()
+def workers() -> Iterator[DocumentWorkers]:
+    workers = DocumentWorkers()
+    yield workers
+    workers.close()
 
 
-def job_of(threads: DocumentThreads) -> DocumentJob:
+def job_of(workers: DocumentWorkers) -> DocumentJob:
     use = ModelUse("toy", "1")
     sentences: Any = SimpleNamespace(use=use, translate=Engine(), rows=64, languages=("en", "de"))
-    return DocumentJob(query_from(DocumentConfig(format="text")), sentences, threads, chunk=4)
+    return DocumentJob(query_from(DocumentConfig(format="text")), sentences, workers, chunk=4)
 
 
-def responses_of(threads: DocumentThreads, data: bytes) -> list[Response]:
+def responses_of(workers: DocumentWorkers, data: bytes) -> list[Response]:
     async def main() -> list[Response]:
-        job = job_of(threads)
-        await job.open()
+        job = job_of(workers)
         return [response async for response in job.responses(data)]
 
     return asyncio.run(main())
 
 
-def test_responses(lines: LinesFormat, threads: DocumentThreads) -> None:
-    *responses, last = responses_of(threads, b"one\ntwo\n")
+def test_responses(lines: LinesFormat, workers: DocumentWorkers) -> None:
+    *responses, last = responses_of(workers, b"one\ntwo\n")
     chunks = [Response(chunk=b"ONE\n"), Response(chunk=b"TWO\n")]
     assert responses == [finding_to(NOTE), progress(0, 2), progress(2, 2), *chunks]
     summary = last.summary
@@ -164,39 +175,108 @@ def test_responses(lines: LinesFormat, threads: DocumentThreads) -> None:
     assert (summary.model, summary.model_version) == ("toy", "1")
     assert min(summary.timing.preprocess_seconds, summary.timing.postprocess_seconds) > 0
     assert lines.languages == ["en", "de"]
-    assert lines.max_units == document_job.MAX_SEGMENTS
+    assert lines.max_units == document_work.MAX_SEGMENTS
 
 
 def test_progress_while_reading_and_writing(
-    lines: LinesFormat, threads: DocumentThreads, monkeypatch: pytest.MonkeyPatch
+    lines: LinesFormat, workers: DocumentWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(document_job, "KEEPALIVE_SECONDS", 0.01)
     never = threading.Event()
     lines.before_read = lines.before_render = lambda: never.wait(0.1)
-    responses = responses_of(threads, b"one\n")
+    responses = responses_of(workers, b"one\n")
     assert responses[0] == progress(0, 0)
     assert responses.count(progress(1, 1)) > 1
 
 
 @pytest.mark.parametrize("stage", ["before_read", "before_render"])
-def test_damaged_document_is_invalid_input(lines: LinesFormat, threads: DocumentThreads, stage: str) -> None:
+def test_damaged_document_is_invalid_input(lines: LinesFormat, workers: DocumentWorkers, stage: str) -> None:
     def fail() -> None:
         raise DamagedDocumentError("no such letter", "line 7")
 
     setattr(lines, stage, fail)
     with pytest.raises(InvalidInputError) as error:
-        responses_of(threads, b"one\n")
+        responses_of(workers, b"one\n")
     assert (error.value.field, error.value.problem) == ("document", "line 7: no such letter")
 
 
-def test_too_many_segments(lines: LinesFormat, threads: DocumentThreads, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_job, "MAX_SEGMENTS", 2)
+def test_too_many_segments(lines: LinesFormat, workers: DocumentWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_work, "MAX_SEGMENTS", 2)
     with pytest.raises(InvalidInputError, match="3 segments, at most 2 are allowed"):
-        responses_of(threads, b"one\ntwo\nthree\n")
+        responses_of(workers, b"one\ntwo\nthree\n")
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[DocumentWorkers]:
+    """Workers for documents that are all taken for large."""
+    monkeypatch.setattr(document_workers, "SMALL_BYTES", 0)
+    yield (workers := DocumentWorkers())
+    workers.close()
+
+
+def test_a_large_document_has_a_process(processes: DocumentWorkers, workers: DocumentWorkers) -> None:
+    text = b"one\n\ntwo\n\n\xe2\x80\xa6 three %s\n"
+    found = responses_of(processes, text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document_workers, "SMALL_BYTES", len(text))
+        alike = responses_of(workers, text)
+    for summary in (found[-1].summary, alike[-1].summary):
+        summary.ClearField("timing")
+    assert found == alike
+    assert b"".join(one.chunk for one in found) == b"ONE\n\nTWO\n\n\xe2\x80\xa6 THREE %s\n"
+
+
+@pytest.mark.parametrize(
+    ("reads", "field", "problem"),
+    [
+        ({"encoding": "ascii"}, "document", "byte 0xE4 at 0 is not valid ascii"),
+        ({"encoding": "nonsense"}, "config.read_options.encoding", "nonsense"),
+    ],
+)
+def test_errors_of_a_process(processes: DocumentWorkers, reads: dict[str, str], field: str, problem: str) -> None:
+    async def read() -> None:
+        work = DocumentWork(find_format("text"), ReadOptions(**reads), TranslationRules(), ROWS)
+        async with processes.worker(b"\xe4 one", work) as worker:
+            await worker.call(DocumentWork.read, b"\xe4 one")
+
+    with pytest.raises(InvalidInputError, match=problem) as error:
+        asyncio.run(read())
+    assert error.value.field == field
+
+
+def test_a_process_that_is_killed_or_fails_ends_its_document_alone(processes: DocumentWorkers) -> None:
+    async def call(kills: bool) -> None:
+        work = DocumentWork(find_format("text"), ReadOptions(), TranslationRules(), ROWS)
+        async with processes.worker(b"one", work) as worker:
+            if kills:
+                worker._process.send_signal(signal.SIGKILL)  # type: ignore[attr-defined]
+            await worker.call(DocumentWork.render)  # before it is read
+
+    with pytest.raises(EngineError, match=r"cannot be processed: Traceback[\s\S]*no attribute '_document'"):
+        asyncio.run(call(kills=False))
+    with pytest.raises(EngineError, match="the process of the document was ended by signal 9"):
+        asyncio.run(call(kills=True))
 
 
 @in_loop
-async def test_reading_ends_with_its_call(lines: LinesFormat, threads: DocumentThreads) -> None:
+async def test_the_process_of_a_call_that_ends_is_ended(processes: DocumentWorkers) -> None:
+    responses = job_of(processes).responses(b"one")
+    assert (await anext(responses)).progress == progress(0, 1).progress
+    [child] = psutil.Process().children()
+    await responses.aclose()
+    assert not child.is_running()
+
+
+def test_the_size_of_an_archive_is_that_of_its_members() -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("document.xml", b" " * 100_000)
+    assert unpacked_bytes(file.getvalue()) == 100_000
+    assert unpacked_bytes(b"PK, which is no archive") == 23
+
+
+@in_loop
+async def test_reading_ends_with_its_call(lines: LinesFormat, workers: DocumentWorkers) -> None:
     began, ended = threading.Event(), threading.Event()
 
     def read() -> None:
@@ -208,8 +288,7 @@ async def test_reading_ends_with_its_call(lines: LinesFormat, threads: DocumentT
             ended.set()
 
     lines.before_read = read
-    job = job_of(threads)
-    await job.open()
+    job = job_of(workers)
     task = asyncio.create_task(anext(job.responses(b"one\n")))  # type: ignore[arg-type]
     await asyncio.to_thread(began.wait)
     task.cancel()
@@ -217,17 +296,16 @@ async def test_reading_ends_with_its_call(lines: LinesFormat, threads: DocumentT
 
 
 @in_loop
-async def test_cancelled_document_is_not_read(lines: LinesFormat, threads: DocumentThreads) -> None:
+async def test_cancelled_document_is_not_read(lines: LinesFormat, workers: DocumentWorkers) -> None:
     held, read = threading.Event(), []
-    busy = [threads.run_heavy(1, held.wait) for _ in range(4)]
+    busy = workers._heavy.submit(held.wait)
     lines.before_read = lambda: read.append(True)
-    job = job_of(threads)
-    await job.open()
+    job = job_of(workers)
     task = asyncio.create_task(anext(job.responses(b"one\n")))  # type: ignore[arg-type]
     await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     held.set()
-    await asyncio.gather(*busy)
-    await threads.run_heavy(1, int)
+    await asyncio.wrap_future(busy)
+    await asyncio.wrap_future(workers._heavy.submit(int))
     assert not read

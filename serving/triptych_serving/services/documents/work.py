@@ -1,0 +1,161 @@
+"""The work on one document that takes long: reading it, finding its sentences, writing it. In a thread, or in another process.
+
+`python -m triptych_serving.services.documents.work NICENESS` is such a process: it reads calls from standard input and writes
+their results to standard output, both pickled.
+"""
+
+import gc
+import io
+import os
+import pickle
+import struct
+import sys
+import traceback
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
+
+from triptych_documents.driver import DocumentDriver
+from triptych_documents.errors import DocumentError, OptionError
+from triptych_documents.findings import Finding
+from triptych_documents.format import Document, FormatInfo, ReadOptions
+from triptych_documents.rules import TranslationRules
+from triptych_documents.sentences import SentenceRequest, SentenceResult
+from triptych_documents.translation.units import UnitTranslator
+from triptych_documents.unit import Piece
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.runtime.process import give_way
+
+MAX_SEGMENTS = 1_000_000
+BATCH_ROWS = 32  # sentences in one call to the engine; in each of the engine's turns a call contributes one row
+STEP_UNITS = 500  # segments read in one go: other documents need the thread too
+GC_OBJECTS = 1_000_000  # made before garbage is looked for in a process of its own: documents form few cycles
+SIZE = struct.Struct(">Q")  # before a pickled call or result
+
+Results = Sequence[tuple[SentenceRequest, SentenceResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What comes of some results: the units that they finish, and the next sentences to translate."""
+
+    finished: int  # units
+    sentences: int  # of these units
+    findings: Sequence[Finding]
+    batches: Sequence[Sequence[SentenceRequest]]
+    is_finished: bool  # nothing is left to do
+    can_read: bool  # there may be more sentences without further results
+
+
+class DocumentWork:
+    """The work on one document, in the order of the methods. Not thread-safe.
+
+    Args:
+        kind: its format.
+        rows: most sentences in flight.
+    """
+
+    def __init__(self, kind: FormatInfo, reading: ReadOptions, rules: TranslationRules, rows: int) -> None:
+        self._kind, self._reading, self._rules, self._rows = kind, reading, rules, rows
+        self._translations: dict[int, Sequence[Piece]] = {}
+        self._document: Document
+        self._driver: DocumentDriver
+
+    def read(self, data: bytes) -> tuple[int, Sequence[Finding]]:
+        """Read the document; returns the number of segments, and findings.
+
+        Raises:
+            InvalidInputError: it cannot be read, or has too many segments.
+        """
+        translator = UnitTranslator(self._rules)
+        with _as_invalid_input():
+            self._document = self._kind.read(data, replace(self._reading, max_units=MAX_SEGMENTS))
+        if (total := len(self._document.units)) > MAX_SEGMENTS:
+            raise InvalidInputError("document", f"{total:,} segments, at most {MAX_SEGMENTS:,} are allowed; split the document")
+        units = enumerate(self._document.units)
+        self._driver = DocumentDriver(translator, units, window=self._rows, step_units=STEP_UNITS)
+        return total, list(self._document.findings)
+
+    def advance(self, results: Results, room: int) -> Step:
+        """Record results; returns up to `room` batches of further sentences."""
+        units = self._driver.advance(results)
+        for unit in units:
+            assert isinstance(unit.key, int), "the key of a unit is its index"
+            self._translations[unit.key] = unit.pieces
+        batches = list(self._batches(room))
+        findings = [finding for unit in units for finding in unit.findings]
+        sentences = sum(len(unit.pairs) for unit in units)
+        return Step(len(units), sentences, findings, batches, self._driver.is_finished, self._driver.can_read)
+
+    def render(self) -> tuple[bytes, Sequence[Finding]]:
+        """Write the document; returns it, and the findings of writing. Raises InvalidInputError: it cannot be written."""
+        known = len(self._document.findings)
+        with _as_invalid_input():
+            return self._document.render(self._translations), self._document.findings[known:]
+
+    def _batches(self, room: int) -> Iterator[Sequence[SentenceRequest]]:
+        while room and (requests := self._driver.take(BATCH_ROWS)):
+            yield requests
+            room -= 1
+
+
+def document_error(error: DocumentError) -> InvalidInputError:
+    """Convert an error of a document or of its read options."""
+    if isinstance(error, OptionError):
+        return InvalidInputError(f"config.read_options.{error.field}", error.problem)
+    return InvalidInputError("document", str(error))
+
+
+def unpacked_bytes(data: bytes) -> int:
+    """Return the size of a document; of an archive that of its members as declared, above which nothing is unpacked."""
+    if data.startswith(b"PK"):
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                return sum(member.file_size for member in archive.infolist())
+        except Exception:
+            return len(data)
+    return len(data)
+
+
+@contextmanager
+def _as_invalid_input() -> Iterator[None]:
+    try:
+        yield
+    except DocumentError as error:
+        raise document_error(error) from error
+
+
+def _serve(calls: BinaryIO, results: BinaryIO) -> None:
+    """Receive the work, then answer calls of its methods until the end of the input."""
+    work: DocumentWork = _received(calls)
+    while (call := _received(calls)) is not None:
+        name, arguments = call
+        try:
+            answer: tuple[Any, ...] = (getattr(work, name)(*arguments),)
+        except InvalidInputError as error:
+            answer = error.field, error.problem
+        except Exception:
+            answer = None, None, traceback.format_exc()
+        results.writelines(framed(answer))
+        results.flush()
+
+
+def _received(calls: BinaryIO) -> Any:
+    header = calls.read(SIZE.size)
+    return pickle.loads(calls.read(*SIZE.unpack(header))) if header else None
+
+
+def framed(value: Any) -> Iterable[bytes]:
+    """Return a value as it is sent: its size, then the value, pickled."""
+    data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    return SIZE.pack(len(data)), data
+
+
+if __name__ == "__main__":
+    give_way(int(sys.argv[1]))
+    gc.set_threshold(GC_OBJECTS)
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing else may be written between the results
+    _serve(sys.stdin.buffer, output)

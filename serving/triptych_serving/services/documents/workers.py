@@ -1,0 +1,137 @@
+"""Workers for documents: threads for small ones, for large ones a process each."""
+
+import asyncio
+import os
+import pickle
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from triptych_documents.interruption import checkpoint, interruptible
+from triptych_serving.errors import EngineError, InvalidInputError
+from triptych_serving.runtime.process import NICENESS
+from triptych_serving.services.documents.work import SIZE, DocumentWork, framed, unpacked_bytes
+
+# A document of this size stops the server's other threads for up to 50 ms: neither a search in a long text nor the collection
+# of garbage lets them run. A larger one has a process, whose start takes 0.2 s of CPU time.
+SMALL_BYTES = 64 * 1024
+BUFFER_BYTES = 1 << 20  # of a result that is received
+HEAVY = (DocumentWork.read, DocumentWork.render)  # of a whole document
+
+Result = TypeVar("Result")
+
+
+class DocumentWorker(ABC):
+    """Does the work on one document, one call after another."""
+
+    @abstractmethod
+    async def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call a method of DocumentWork; `read` and `render` take turns with those of other documents.
+
+        Raises:
+            ServingError: of the method, or the work cannot be done any more.
+        """
+
+
+class DocumentWorkers:
+    """Makes workers for documents, whose work must not block the event loop or other callers' texts.
+
+    Threads are started when they are first needed. Whole documents are read and written one at a time, small and large ones
+    apart.
+
+    Args:
+        begin: first action of each thread, which lowers its priority; then processes have a lower priority, too.
+    """
+
+    def __init__(self, begin: Callable[[], None] | None = None) -> None:
+        self._niceness = NICENESS if begin else 0
+        self._heavy, self._light = (ThreadPoolExecutor(1, f"triptych-{kind}", begin) for kind in ("document", "segments"))
+        self._turn = asyncio.Lock()  # of large documents
+
+    @asynccontextmanager
+    async def worker(self, data: bytes, work: DocumentWork) -> AsyncIterator[DocumentWorker]:
+        """Return a worker for a document, which stops when the context is left."""
+        if unpacked_bytes(data) <= SMALL_BYTES:
+            stop = threading.Event()
+            try:
+                yield _ThreadWorker(work, self._heavy, self._light, stop)
+            finally:
+                stop.set()
+            return
+        command, pipe = (sys.executable, "-m", DocumentWork.__module__, str(self._niceness)), asyncio.subprocess.PIPE
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, limit=BUFFER_BYTES, env=environment, start_new_session=True
+        )
+        try:
+            worker = _ProcessWorker(process, self._turn)
+            await worker.send(framed(work))
+            yield worker
+        finally:
+            with suppress(ProcessLookupError):  # it has ended
+                process.kill()
+            await process.wait()
+
+    def close(self) -> None:
+        """Drop all tasks that have not started."""
+        for pool in (self._heavy, self._light):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _ThreadWorker(DocumentWorker):
+    def __init__(self, work: DocumentWork, heavy: Executor, light: Executor, stop: threading.Event) -> None:
+        self._work, self._heavy, self._light, self._stop = work, heavy, light, stop
+
+    async def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        pool = self._heavy if function in HEAVY else self._light
+        return await asyncio.get_running_loop().run_in_executor(pool, self._run, function, arguments)
+
+    def _run(self, function: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
+        with interruptible(self._stop):
+            checkpoint()
+            return function(self._work, *arguments)
+
+
+class _ProcessWorker(DocumentWorker):
+    def __init__(self, process: asyncio.subprocess.Process, turn: asyncio.Lock) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._input, self._output, self._turn = process, process.stdin, process.stdout, turn
+
+    async def send(self, parts: Iterable[bytes]) -> None:
+        """Send a call. Raises EngineError: the process has ended."""
+        try:
+            self._input.writelines(parts)
+            await self._input.drain()
+        except ConnectionError:
+            raise await self._ended() from None
+
+    async def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        if function not in HEAVY:
+            return await self._call(function, arguments)
+        async with self._turn:
+            return await self._call(function, arguments)
+
+    async def _call(self, function: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
+        await self.send(await asyncio.to_thread(framed, (function.__name__, arguments)))
+        try:
+            [size] = SIZE.unpack(await self._output.readexactly(SIZE.size))
+            answer = pickle.loads(await self._output.readexactly(size))
+        except asyncio.IncompleteReadError:
+            raise await self._ended() from None
+        if len(answer) == 1:
+            result: Result = answer[0]
+            return result
+        field, problem, *trace = answer
+        if trace:
+            raise EngineError(f"a document cannot be processed: {trace[0]}")
+        raise InvalidInputError(field, problem)
+
+    async def _ended(self) -> EngineError:
+        code = await self._process.wait()
+        problem = f"was ended by signal {-code}, by the system if memory is short" if code < 0 else f"ended with code {code}"
+        return EngineError(f"the process of the document {problem}")
