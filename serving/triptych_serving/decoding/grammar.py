@@ -25,6 +25,8 @@ LIMITS = LLParserLimits(
 # What those limits do not bound: time and memory of some rules.
 MOST_REPEATS = 2_500  # of parts that repeat themselves: (a{50}){50}
 MOST_MULTIPLE = 10_000  # product of all `multipleOf`, as integers
+# Numbers of schemas become floats and then integers of 64 bits; near the lowest one the library ends the process.
+LEAST_NUMBER, MOST_NUMBER = 1 - 2**63, 2**63 - 1
 SLOW_SECONDS, MOST_SLOW = 0.05, 3  # CPU time of a slow token, and number of them that a text may have
 # What repetitions depend on in an expression: escapes and classes, which hide the signs in them, groups, and numbers.
 PARTS = re.compile(r"\\[xuUpP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(|\)|\{(\d+)(?:,(\d*))?\}|.", re.DOTALL)
@@ -145,14 +147,17 @@ class GrammarCompiler:
 
 def _check_schema(field: str, schema: object) -> None:
     """Reject a schema that would take too long, or that would change how JSON is written. Raises InvalidInputError."""
-    parts, expressions, multiple = [schema], list[str](), 1.0
+    parts, expressions, multiple = [("", schema)], list[str](), 1.0
     while parts:
-        part = parts.pop()
+        name, part = parts.pop()
         if isinstance(part, list):
-            parts += part
+            parts += [(name, each) for each in part]
+        if isinstance(part, int | float) and not _is_exact(name, part):
+            remedy = f"use one between -{2**53:,} and {2**53:,}"
+            raise InvalidInputError(field, f"{name[:40]}: the number {part!r:.40} cannot be followed exactly; {remedy}")
         if not isinstance(part, dict):
             continue
-        parts += part.values()
+        parts += part.items()
         if "x-guidance" in part:
             raise InvalidInputError(field, "x-guidance is not supported; leave it out")
         expressions += [each for each in (part.get("pattern"), *(part.get("patternProperties") or ())) if isinstance(each, str)]
@@ -163,6 +168,13 @@ def _check_schema(field: str, schema: object) -> None:
                 problem = f"multipleOf: {step} is too large, all of them multiply to at most {MOST_MULTIPLE:,}"
                 raise InvalidInputError(field, problem)
     _check_expressions(field, expressions)
+
+
+def _is_exact(name: str, number: float) -> bool:
+    """Return True if the library keeps a number of a schema; a maximum above all integers of 64 bits becomes theirs."""
+    if number >= MOST_NUMBER:
+        return name.startswith(("max", "exclusiveMax"))
+    return number > LEAST_NUMBER and float(number) == number
 
 
 def _check_expressions(field: str, expressions: Sequence[str]) -> None:

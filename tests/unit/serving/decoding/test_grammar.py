@@ -56,6 +56,15 @@ def test_json_follows_its_schema(compiler: GrammarCompiler) -> None:
         grammar.check(list(b'{"x": 3}'), is_whole=True)
 
 
+def test_numbers_are_exact_up_to_64_bits(compiler: GrammarCompiler) -> None:
+    schema = {"type": "integer", "minimum": -(2**63) + 2048, "maximum": 2**64 - 1}
+    grammar = compiler.compile("json_schema", json.dumps(schema))
+    for number in (-(2**63) + 2048, -1, 2**63 - 1):
+        grammar.check(list(str(number).encode()), is_whole=True)
+    with pytest.raises(InvalidInputError, match="cannot follow it"):
+        grammar.check(list(str(-(2**63) + 2047).encode()), is_whole=True)
+
+
 def test_one_of_is_any_of(compiler: GrammarCompiler) -> None:
     grammar = compiler.compile("json_schema", '{"oneOf": [{"type": "integer"}, {"type": "number"}]}')
     grammar.check(list(b"12"), is_whole=True)
@@ -97,6 +106,11 @@ def test_rows_of_a_request_are_apart(compiler: GrammarCompiler) -> None:
         ("json_schema", '{"items":' * 500 + "{}" + "}" * 500, "recursion limit exceeded"),
         ("json_schema", '{"multipleOf": 10007}', "multipleOf: 10007 is too large, all of them multiply to at most 10,000"),
         ("json_schema", '{"allOf": [{"multipleOf": 101}, {"multipleOf": 103}]}', "multipleOf: 101 is too large"),
+        ("json_schema", '{"maximum": -1e19, "minimum": -1e300}', "minimum: the number -1e.300 cannot be followed exactly"),
+        ("json_schema", '{"enum": [1, {"a": -9223372036854775808}]}', "a: the number -9223372036854775808 cannot be followed"),
+        ("json_schema", '{"const": 12345678901234567890123}', "const: the number 12345678901234567890123 cannot be followed"),
+        ("json_schema", '{"exclusiveMinimum": 9223372036854775807}', "exclusiveMinimum: the number 9223372036854775807 cannot"),
+        ("json_schema", '{"minimum": 9007199254740993}', "use one between -9,007,199,254,740,992 and 9,007,199,254,740,992"),
         ("json_schema", '{"pattern": "(a{500}){500}"}', "repetitions of repetitions make 250,000, at most 2,500 are allowed"),
         ("json_schema", '{"items": {"x-guidance": {}}}', "x-guidance is not supported; leave it out"),
         ("regex", "((a{20}){20}){20}", "repetitions of repetitions make 8,400"),
