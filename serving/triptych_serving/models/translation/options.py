@@ -93,7 +93,7 @@ def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefault
         raise UnsupportedError("options.patience: this model's beam search has none, its rules are those of transformers")
     min_length, max_tokens = _lengths(options, defaults)
     topp = _given(options.sampling_topp, 1.0)
-    topk = _given(options.sampling_topk, 0 if topp < 1 else 1)  # a top p alone samples from all tokens that it leaves
+    topk = _given(options.sampling_topk, 1 if options.sampling_topp is None else 0)  # a top p alone: all that it leaves
     samples = topk != 1 or topp < 1
     beam_size, num_hypotheses = _hypotheses(options, generation, samples, slots)
     computed = {

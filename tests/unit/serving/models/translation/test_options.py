@@ -65,6 +65,7 @@ CONTRADICTIONS = [
     pytest.param({"num_hypotheses": 9, "sampling_topk": 0}, "num_hypotheses: 9 is above the limit of 8", id="samples"),
     pytest.param({"beam_size": 2, "sampling_topk": 5}, "beam_size: 2 is not for sampling", id="beams and top k"),
     pytest.param({"beam_size": 2, "sampling_topp": 0.5}, "beam_size: 2 is not for sampling", id="beams and top p"),
+    pytest.param({"beam_size": 2, "sampling_topp": 1.0}, "beam_size: 2 is not for sampling", id="beams and all tokens"),
     pytest.param({"min_length": 6, "max_length": 5}, "min_length: 6 is above max_length, which is 5", id="lengths"),
     pytest.param({"max_length": 64}, "max_length: 64 is above the model's limit of 63 tokens", id="model limit"),
     pytest.param(
@@ -129,7 +130,8 @@ def test_options_become_search_parameters() -> None:
     options = {"beam_size": 4, "num_hypotheses": 2, "length_penalty": 0.5, "suppress_sequences": ["a"], "return_scores": True}
     expected = SearchParams(beam_size=4, num_hypotheses=2, length_penalty=0.5, suppressed=("a",), scores=True)
     assert resolve(**options).search == expected
-    assert resolve(sampling_topp=0.5).search.sampling_topk == 0, "top p alone samples from all tokens"
+    for topp in (0.5, 1.0):
+        assert resolve(sampling_topp=topp).search.sampling_topk == 0, "top p alone samples from all tokens"
     assert resolve(sampling_topp=0.5, sampling_topk=7).search.sampling_topk == 7
     assert resolve(sampling_topk=0, num_hypotheses=SLOTS).search.slots == SLOTS
     assert resolve_options(DecodingOptions(target_prefix=("a", "")), 2, DEFAULTS, SLOTS).prefixes == ("a", "")
