@@ -63,7 +63,7 @@ class Vocabulary:
                 surfaces[index] = _surface(piece, steps)
             elif not added[index].special:
                 surfaces[index] = piece.encode()
-        return cls(surfaces, "ByteLevel" not in steps or not steps.keys().isdisjoint(("Metaspace", "Strip")))
+        return cls(surfaces, _strips(steps))
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of a token; none if it is not part of a text."""
@@ -118,6 +118,13 @@ def _decoder_steps(tokenizer: Tokenizer) -> dict[str, Mapping[str, Any]]:
         return {}
     settings = json.loads(tokenizer.decoder.__getstate__())
     return {step["type"]: step for step in reversed(settings.get("decoders", [settings]))}
+
+
+def _strips(steps: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return True if a text is decoded without the space before its first word."""
+    if "Metaspace" in steps:
+        return steps["Metaspace"].get("prepend_scheme") != "never"
+    return "Strip" in steps or steps.keys().isdisjoint(("ByteLevel", "Replace"))
 
 
 def _surface(piece: str, steps: Mapping[str, Mapping[str, Any]]) -> bytes:
