@@ -35,18 +35,25 @@ WHITE_SPACE = r" |\n {0,16}"
 
 
 class Grammar:
-    """Rules for a text, and how far a text has followed them."""
+    """Rules for a text, and how far a text has followed them.
 
-    def __init__(self, matcher: LLMatcher, field: str, size: int, ends: Ints) -> None:
+    Args:
+        ends: tokens that end a text.
+        spaced: tokens that begin with a space.
+        drops_space: a space at the start is not part of the text, so no token with one comes first.
+    """
+
+    def __init__(self, matcher: LLMatcher, field: str, size: int, ends: Ints, spaced: Ints, drops_space: bool = False) -> None:
         self._matcher, self._field, self._size, self._ends = matcher, field, size, ends
+        self._spaced, self._drops_space = spaced, drops_space
         self._read = 0  # tokens of the text
         self._slow = 0  # tokens that took long
 
-    def copy(self) -> "Grammar":
+    def copy(self, drops_space: bool = False) -> "Grammar":
         """Return the same rules at the beginning of a text."""
         copy = self._matcher.deep_copy()
         copy.reset()
-        return Grammar(copy, self._field, self._size, self._ends)
+        return Grammar(copy, self._field, self._size, self._ends, self._spaced, drops_space)
 
     def next_tokens(self, tokens: Sequence[int] | Ints) -> Ints:
         """Return the tokens that may come next; after a fault those that end the text.
@@ -66,6 +73,8 @@ class Grammar:
         self._slow += thread_time() - began > SLOW_SECONDS
         allowed = np.unpackbits(bits, count=self._size, bitorder="little")
         allowed[self._ends] = allowed[self._ends[0]]
+        if self._drops_space and not self._read:
+            allowed[self._spaced] = 0
         return np.flatnonzero(allowed)
 
     def check(self, tokens: Sequence[int], is_whole: bool) -> None:
@@ -74,7 +83,10 @@ class Grammar:
         if matcher.consume_tokens(list(tokens)) and (matcher.is_accepting() or not is_whole):
             return
         slow = "its rules take too long to follow; simplify them" if self._slow == MOST_SLOW else ""
-        reason = slow or _fault(self._matcher) or _fault(matcher) or "other options left no token that may follow"
+        other = "other options left no token that may follow"
+        if self._drops_space and not tokens:
+            other = "after an empty prompt, texts of this model cannot begin with a space"
+        reason = slow or _fault(self._matcher) or _fault(matcher) or other
         raise InvalidInputError(self._field, f"the text cannot follow it: {reason}")
 
 
@@ -93,6 +105,7 @@ class GrammarCompiler:
         self._ends = np.array(ends, np.int64)
         self.tokens = [b"" if token in ends else vocabulary.bytes_of(token) for token in range(size)]
         self.special_token_ids = [token for token, surface in enumerate(self.tokens) if not surface]
+        self._spaced = np.array([token for token, surface in enumerate(self.tokens) if surface.startswith(b" ")], np.int64)
         self._token_of = {surface: token for token, surface in reversed(list(enumerate(self.tokens))) if surface}
         self._encode = tokenizer.encode
         self._tokenizer = LLTokenizer(TokenizerWrapper(self), size, ends[0])
@@ -142,7 +155,7 @@ class GrammarCompiler:
         if fault := _fault(matcher):
             raise InvalidInputError(field, f"{fault}; correct or simplify it")
         matcher.compute_bitmask()  # what takes longest, here rather than between two steps of all rows
-        return Grammar(matcher, field, self._size, self._ends)
+        return Grammar(matcher, field, self._size, self._ends, self._spaced)
 
 
 def _check_schema(field: str, schema: object) -> None:

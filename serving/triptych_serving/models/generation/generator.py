@@ -287,7 +287,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
             FrameTokens(forced=prompt),
             prompt=prompt,
             scored=request.echo and request.top_logprobs is not None,
-            grammar=None if grammar is None else grammar.copy(),
+            grammar=None if grammar is None else grammar.copy(begins and vocabulary.strips),
             is_stopped=StopCheck(request.stop, prompt, vocabulary, begins) if request.stop else None,
         )
         start = ids[0] if ids[0] < self.manifest.vocabulary_size else -1  # that of images has no logit

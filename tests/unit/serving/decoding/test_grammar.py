@@ -84,6 +84,17 @@ def test_a_text_may_begin_again(compiler: GrammarCompiler) -> None:
     assert surfaces(grammar.next_tokens([*b"x"])) == {b"y"}
 
 
+def test_no_token_with_a_space_comes_first_where_texts_drop_it(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile("regex", " ?a b")
+    assert surfaces(grammar.copy().next_tokens([])) == {b" ", b"a"}
+    assert surfaces(grammar.copy(drops_space=True).next_tokens([])) == {b"a"}
+    assert surfaces(grammar.copy(drops_space=True).next_tokens([ord("a")])) == {b" "}
+    only = compiler.compile("regex", " a").copy(drops_space=True)
+    assert not only.next_tokens([]).size
+    with pytest.raises(InvalidInputError, match="texts of this model cannot begin with a space"):
+        only.check([], is_whole=True)
+
+
 def test_parts_without_a_choice_have_the_longest_tokens(compiler: GrammarCompiler) -> None:
     grammar = compiler.compile("json_schema", '{"const": {"abc": 1}}')
     assert b'{"' in next_of(grammar, "")
