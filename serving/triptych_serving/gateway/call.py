@@ -317,6 +317,10 @@ class HttpCall:
         """Call a function: in a thread if it processes much. `size` in bytes."""
         return await self.parts.threads.run(size // 8, function, *arguments)
 
+    async def convert(self, response: Any, function: Callable[[Any], Result]) -> list[Result]:
+        """Call a function with each result of a response."""
+        return await self.offload(response.ByteSize(), lambda: [function(one) for one in response.results])
+
     async def respond(self, value: Any) -> JsonResponse:
         """Make the response with a value of JSON."""
         return await self.offload(VALUE_BYTES * size_of(value), JsonResponse, value)

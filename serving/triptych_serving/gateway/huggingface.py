@@ -89,11 +89,12 @@ async def fill_mask(query: Query) -> Any:
     request = fill_mask_pb2.FillMaskRequest(contents=query.texts(), model=query.model, targets=targets, **options)
     response = await query.call.ask(request)
     names = ("score", "token", "token_str", "sequence")
-    found = []
-    for result in response.results:
-        masks = [[_members(one, *names) for one in mask.candidates] for mask in result.masks]
-        found.append(masks[0] if len(masks) == 1 else masks)
-    return query.each(found)
+
+    def candidates(result: Any) -> list[Any]:
+        masks: list[Any] = [[_members(one, *names) for one in mask.candidates] for mask in result.masks]
+        return masks[0] if len(masks) == 1 else masks
+
+    return query.each(await query.call.convert(response, candidates))
 
 
 async def classify_text(query: Query) -> Any:
@@ -106,7 +107,7 @@ async def classify_text(query: Query) -> Any:
     raw = function == "none"
     request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, model=query.model, raw_scores=raw, **options)
     response = await query.call.ask(request)
-    return [[_members(one, "label", "score") for one in result.labels] for result in response.results]
+    return await query.call.convert(response, lambda result: [_members(one, "label", "score") for one in result.labels])
 
 
 async def classify_zero_shot(query: Query) -> Any:
@@ -160,15 +161,15 @@ async def classify_tokens(query: Query) -> Any:
     aggregation: Any = f"AGGREGATION_{strategy.upper() or 'UNSPECIFIED'}"
     request = token_classification_pb2.ClassifyTokensRequest(contents=query.texts(), model=query.model, aggregation=aggregation)
     response = await query.call.ask(request)
-    found = [
-        [
+
+    def entities(result: Any) -> list[Any]:
+        return [
             {label: one.label, "word": one.text, **_members(one, "score", "start", "end")}
             for one in result.entities
             if one.label not in ignored
         ]
-        for result in response.results
-    ]
-    return query.each(found)
+
+    return query.each(await query.call.convert(response, entities))
 
 
 async def answer_question(query: Query) -> Any:

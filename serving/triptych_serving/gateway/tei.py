@@ -40,7 +40,7 @@ async def predict(call: HttpCall) -> list[Any]:
     given.refuse(RIGHT)
     inputs, several = _inputs(given)
     response = await call.ask(text_classification_pb2.ClassifyTextRequest(inputs=inputs, **given.take_given(OPTIONS)))
-    found = [[{"score": one.score, "label": one.label} for one in result.labels] for result in response.results]
+    found = await call.convert(response, lambda result: [{"score": one.score, "label": one.label} for one in result.labels])
     return found if several else found[0]
 
 
