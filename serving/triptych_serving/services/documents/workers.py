@@ -112,23 +112,24 @@ class _ProcessWorker(DocumentWorker):
 
     async def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
         if function not in HEAVY:
-            return await self._call(function, arguments)
-        async with self._turn:
-            return await self._call(function, arguments)
+            result: Result = await self._call(framed((function.__name__, arguments)))
+        else:
+            async with self._turn:
+                result = await self._call(await asyncio.to_thread(framed, (function.__name__, arguments)))
+        return result
 
-    async def _call(self, function: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
-        await self.send(await asyncio.to_thread(framed, (function.__name__, arguments)))
+    async def _call(self, parts: Iterable[bytes]) -> Any:
+        await self.send(parts)
         try:
             [size] = SIZE.unpack(await self._output.readexactly(SIZE.size))
             answer = pickle.loads(await self._output.readexactly(size))
         except asyncio.IncompleteReadError:
             raise await self._ended() from None
         if len(answer) == 1:
-            result: Result = answer[0]
-            return result
+            return answer[0]
         field, problem, *trace = answer
         if trace:
-            raise EngineError(f"a document cannot be processed: {trace[0]}")
+            raise RuntimeError(f"in the process of a document: {trace[0]}")  # callers learn nothing of it
         raise InvalidInputError(field, problem)
 
     async def _ended(self) -> EngineError:

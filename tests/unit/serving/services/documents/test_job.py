@@ -252,7 +252,7 @@ def test_a_process_that_is_killed_or_fails_ends_its_document_alone(processes: Do
                 worker._process.send_signal(signal.SIGKILL)  # type: ignore[attr-defined]
             await worker.call(DocumentWork.render)  # before it is read
 
-    with pytest.raises(EngineError, match=r"cannot be processed: Traceback[\s\S]*no attribute '_document'"):
+    with pytest.raises(RuntimeError, match=r"in the process of a document: Traceback[\s\S]*no attribute '_document'"):
         asyncio.run(call(kills=False))
     with pytest.raises(EngineError, match="the process of the document was ended by signal 9"):
         asyncio.run(call(kills=True))
