@@ -13,8 +13,9 @@ import sys
 import traceback
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from triptych_documents.driver import DocumentDriver
@@ -26,12 +27,15 @@ from triptych_documents.sentences import SentenceRequest, SentenceResult
 from triptych_documents.translation.units import UnitTranslator
 from triptych_documents.unit import Piece
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.runtime.cpu_info import usable_memory
 from triptych_serving.runtime.process import give_way
 
 MAX_SEGMENTS = 1_000_000
 BATCH_ROWS = 32  # sentences in one call to the engine; in each of the engine's turns a call contributes one row
 STEP_UNITS = 500  # segments read in one go: other documents need the thread too
 GC_OBJECTS = 1_000_000  # made before garbage is looked for in a process of its own: documents form few cycles
+LEAST_BYTES = 1 << 30  # of memory for a document's process, else half of the machine's or container's
+OOM_SCORE = "500"  # out of 1,000: the system ends this process rather than the server
 SIZE = struct.Struct(">Q")  # before a pickled call or result
 
 Results = Sequence[tuple[SentenceRequest, SentenceResult]]
@@ -127,8 +131,12 @@ def _as_invalid_input() -> Iterator[None]:
         raise document_error(error) from error
 
 
-def _serve(calls: BinaryIO, results: BinaryIO) -> None:
-    """Receive the work, then answer calls of its methods until the end of the input."""
+def serve(calls: BinaryIO, results: BinaryIO, most_bytes: int) -> None:
+    """Receive the work, then answer calls of its methods until the end of the input; it may take so much memory."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 Unix only
+
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
     work: DocumentWork = _received(calls)
     while (call := _received(calls)) is not None:
         name, arguments = call
@@ -136,6 +144,8 @@ def _serve(calls: BinaryIO, results: BinaryIO) -> None:
             answer: tuple[Any, ...] = (getattr(work, name)(*arguments),)
         except InvalidInputError as error:
             answer = error.field, error.problem
+        except MemoryError:
+            answer = "document", f"it needs more than {most_bytes:,} bytes of memory; split it"
         except Exception:
             answer = None, None, traceback.format_exc()
         results.writelines(framed(answer))
@@ -153,9 +163,16 @@ def framed(value: Any) -> Iterable[bytes]:
     return SIZE.pack(len(data)), data
 
 
-if __name__ == "__main__":
-    give_way(int(sys.argv[1]))
+def main(niceness: int) -> None:
+    """Be the process of one document, which gives way to the server also where memory is short."""
+    give_way(niceness)
     gc.set_threshold(GC_OBJECTS)
+    with suppress(OSError):  # Linux only
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing else may be written between the results
-    _serve(sys.stdin.buffer, output)
+    serve(sys.stdin.buffer, output, max(LEAST_BYTES, usable_memory() // 2))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -3,7 +3,10 @@
 import asyncio
 import gc
 import io
+import pickle
 import signal
+import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -28,7 +31,7 @@ from triptych_serving.services.documents import work as document_work
 from triptych_serving.services.documents import workers as document_workers
 from triptych_serving.services.documents.codec import Response, finding_to, progress, query_from
 from triptych_serving.services.documents.job import DocumentJob, drive
-from triptych_serving.services.documents.work import BATCH_ROWS, DocumentWork, Step, unpacked_bytes
+from triptych_serving.services.documents.work import BATCH_ROWS, SIZE, DocumentWork, Step, framed, unpacked_bytes
 from triptych_serving.services.documents.workers import DocumentWorkers
 
 from ...calls import in_loop
@@ -256,6 +259,16 @@ def test_a_process_that_is_killed_or_fails_ends_its_document_alone(processes: Do
         asyncio.run(call(kills=False))
     with pytest.raises(EngineError, match="the process of the document was ended by signal 9"):
         asyncio.run(call(kills=True))
+
+
+def test_a_document_that_needs_too_much_memory_is_rejected() -> None:
+    """In a process of its own, whose limit stays."""
+    text = b"<p>a</p>" * 200_000
+    work = DocumentWork(find_format("html"), ReadOptions(), TranslationRules(), ROWS)
+    calls = b"".join(part for value in (work, ("read", (text,))) for part in framed(value))
+    code = f"import sys; from {DocumentWork.__module__} import serve; serve(sys.stdin.buffer, sys.stdout.buffer, 150_000_000)"
+    done = subprocess.run([sys.executable, "-c", code], input=calls, capture_output=True, check=True)
+    assert pickle.loads(done.stdout[SIZE.size :]) == ("document", "it needs more than 150,000,000 bytes of memory; split it")
 
 
 @in_loop
