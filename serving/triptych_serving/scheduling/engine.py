@@ -234,7 +234,8 @@ class Engine(ABC, Generic[RowT]):
 
     def _retry(self, worker: Worker, rows: Sequence[RowT], error: Exception) -> None:
         """Retry each row of a failed batch once more, alone; fail the calls of rows that were alone. Holds the lock."""
-        last = [row.call for row in rows if row.alone]
+        rejected = len(rows) == 1 and isinstance(error, InvalidInputError)  # would be rejected again
+        last = [row.call for row in rows if row.alone or rejected]
         if not last:
             logger.warning("batch failed, each row is run alone: %d rows: %s", len(rows), error)
         elif isinstance(error, (InvalidInputError, TooLargeError)):
