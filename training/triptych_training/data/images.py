@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from triptych_training.data.batches import Indices
 from triptych_training.errors import CorpusError
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
+SUFFIXES, FORMATS = {".jpg", ".jpeg", ".png", ".webp"}, ("JPEG", "PNG", "WEBP")
 Pixels = NDArray[np.uint8]
 
 
@@ -50,6 +50,27 @@ def count_others(roots: Sequence[str]) -> int:
     """Count what `read_folders` passes over: files and folders beside the images of the classes, without hidden ones."""
     found = (path for root in roots for folder in _subfolders(Path(root)) for path in folder.iterdir())
     return sum(path.suffix.lower() not in SUFFIXES and not path.name.startswith(".") for path in found)
+
+
+def check_images(images: Sequence[LabelledImage], threads: int) -> None:
+    """Read the header of every file.
+
+    Raises:
+        CorpusError: files are no images, or of a format that serving does not take; names the first one.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        faults = [fault for fault in pool.map(_fault, images) if fault]
+    if faults:
+        others = f"; {len(faults) - 1:,} more files cannot" if len(faults) > 1 else ""
+        raise CorpusError(f"{faults[0]}{others}")
+
+
+def _fault(image: LabelledImage) -> str:
+    try:
+        Image.open(image.path, formats=FORMATS).close()
+    except Exception as error:
+        return f"{image.path}: cannot be used as an image: {error}"
+    return ""
 
 
 def _subfolders(root: Path) -> list[Path]:
@@ -121,7 +142,7 @@ def decode(path: Path, size: int) -> Pixels:
         CorpusError: the file cannot be read, or is not an image.
     """
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             upright = to_rgb(ImageOps.exif_transpose(image))
             if upright.size != (size, size):
                 upright = upright.resize((size, size), Image.Resampling.BILINEAR)

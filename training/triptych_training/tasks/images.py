@@ -26,7 +26,7 @@ from triptych_training.checkpoints.encoder import (
 from triptych_training.checkpoints.vae import VaeCheckpoint, save_vae_checkpoint
 from triptych_training.data.augmentation import augment, erase, mix
 from triptych_training.data.batches import Indices
-from triptych_training.data.images import ImageStore, count_others, hold_out, read_folders, to_rgb
+from triptych_training.data.images import ImageStore, check_images, count_others, hold_out, read_folders, to_rgb
 from triptych_training.evaluation.metrics import bound_metrics, ranked_metrics, share, total
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import FolderRecipe, ImageRecipe, VaeRecipe
@@ -72,10 +72,11 @@ def open_images(fabric: Fabric, recipe: FolderRecipe, folder: RunFolder, size: i
         held_out, _ = read_folders(recipe.valid, classes)
     else:
         images, held_out = hold_out(images, recipe.hold_out)
+    threads = os.cpu_count() or 1
     if fabric.is_global_zero:
+        check_images([*images, *held_out], threads)
         folder.begin()
     fabric.barrier()
-    threads = os.cpu_count() or 1
     train, valid = (ImageStore(chosen, size, recipe.cache_gib * 2**30, threads) for chosen in (images, held_out))
     return classes, train, valid
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from triptych_training.data.images import ImageStore, LabelledImage, decode, hold_out, read_folders
+from triptych_training.data.images import ImageStore, LabelledImage, check_images, decode, hold_out, read_folders
 from triptych_training.errors import CorpusError
 
 from ..toy_pictures import COLOURS, write_picture, write_pictures
@@ -77,6 +77,18 @@ def test_a_folder_that_is_named_twice_is_not_trained_on_where_it_is_held_out(tmp
     assert not {p.path.resolve() for p in kept} & {p.path.resolve() for p in held_out}
     with pytest.raises(CorpusError, match="hold_out: 5 images a class, but the smallest class has 5"):
         hold_out(pictures, 15)
+
+
+def test_files_that_are_no_images_are_found_before_the_training(tmp_path: Path) -> None:
+    pictures, _ = read_folders([write_pictures(tmp_path, each=2)])
+    check_images(pictures, threads=2)
+    Image.open(pictures[2].path).save(pictures[2].path, "TIFF")
+    problem = f"{pictures[2].path}: cannot be used as an image: cannot identify image file"
+    with pytest.raises(CorpusError, match=rf"^{problem} [^;]*$"):
+        check_images(pictures, threads=2)
+    pictures[4].path.write_bytes(b"")
+    with pytest.raises(CorpusError, match=rf"^{problem} .*; 1 more files cannot$"):
+        check_images(pictures, threads=2)
 
 
 def test_cached_and_decoded_pixels_are_equal_and_a_damaged_image_is_named(tmp_path: Path) -> None:
