@@ -1,4 +1,4 @@
-"""How long the server answers nobody while one caller sends large requests.
+"""Measures how long the server answers nobody while one caller sends large requests.
 
     python -m tests.benchmarks.stalls [NAME...] [--sentences 150000] [--seconds 12] [--json FILE]
 

@@ -43,7 +43,7 @@ Results = Sequence[tuple[SentenceRequest, SentenceResult]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What comes of some results: the units that they finish, and the next sentences to translate."""
+    """A step of the translation: the units that some results finish, and the next sentences to translate."""
 
     finished: int  # units
     sentences: int  # of these units

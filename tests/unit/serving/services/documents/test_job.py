@@ -262,7 +262,7 @@ def test_a_process_that_is_killed_or_fails_ends_its_document_alone(processes: Do
 
 
 def test_a_document_that_needs_too_much_memory_is_rejected() -> None:
-    """In a process of its own, whose limit stays."""
+    """The limit of a process stays, so that this one must not be it."""
     text = b"<p>a</p>" * 200_000
     work = DocumentWork(find_format("html"), ReadOptions(), TranslationRules(), ROWS)
     calls = b"".join(part for value in (work, ("read", (text,))) for part in framed(value))
