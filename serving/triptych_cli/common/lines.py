@@ -275,8 +275,8 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def score_text(score: float) -> str:
-    """Format a probability for users: "0.9132", or "1.2e-06" if it is small."""
-    return f"{score:.4f}" if score >= 0.0001 or score == 0 else f"{score:.1e}"
+    """Format a probability, cosine or logit for users: "0.9132", "-2.7183", or "1.2e-06" if it is near 0."""
+    return f"{score:.4f}" if abs(score) >= 0.0001 or score == 0 else f"{score:.1e}"
 
 
 def score_number(score: float) -> float:

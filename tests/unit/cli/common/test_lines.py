@@ -36,7 +36,17 @@ def test_a_byte_order_mark_counts_for_the_place_of_a_fault(tmp_path: Path) -> No
     assert problems == [f"not UTF-8 (invalid start byte at byte {place})" for place in (4, 1)]
 
 
-@pytest.mark.parametrize(("score", "text"), [(1.0, "1.0000"), (0.0001, "0.0001"), (0.00001234, "1.2e-05"), (0.0, "0.0000")])
+@pytest.mark.parametrize(
+    ("score", "text"),
+    [
+        (1.0, "1.0000"),
+        (0.0001, "0.0001"),
+        (0.00001234, "1.2e-05"),
+        (0.0, "0.0000"),
+        (-2.71828, "-2.7183"),
+        (-0.00001234, "-1.2e-05"),
+    ],
+)
 def test_scores_are_short(score: float, text: str) -> None:
     assert score_text(score) == text
 
