@@ -59,6 +59,12 @@ class BertTokenizer:
         """Id of the unknown token."""
         return self._marks[1]
 
+    @property
+    def space(self) -> int | None:
+        """Id of the token for a space alone, which SentencePiece's tokenizers have."""
+        number: int | None = self._tokenizer.token_to_id("▁")
+        return number
+
     def encode(
         self,
         inputs: Sequence[tuple[str, ...]],

@@ -1,5 +1,6 @@
 """The description of one text task, and the helpers that the tasks share."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import Encoding, KeptEncoding
 from triptych_serving.text.validation import CONTENTS, InputNames
+from triptych_text.sentences import is_unspaced
 from triptych_text.steps import Steps
 
 Result = TypeVar("Result")
@@ -97,3 +99,25 @@ def trim(text: str, start: int, end: int) -> tuple[int, int]:
     if not part.strip():
         return start, end
     return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+
+
+def continued(text: str, encoding: KeptEncoding, by_space: bool = False, space: int | None = None) -> list[bool]:
+    """Tell which tokens of a text continue the word of the token before.
+
+    Words are those of the tokenizer, or between white space. Scripts without spaces have a word for each token: some tokenizers
+    take a run of Chinese or Thai for one. Tokens of one character, such as its bytes, are always of one word.
+
+    Args:
+        space: the token that is nothing but a space, although its offsets may be those of the character behind it.
+    """
+    found = []
+    behind, word_before, token_before = 0, None, space
+    for token, word, (start, end) in zip(encoding.ids, encoding.word_ids, encoding.offsets, strict=True):
+        shares = start < behind and token_before != space
+        if by_space:
+            inner = shares or (start > 0 and not re.search(r"\s", text[start - 1 : start + 1]))
+        else:
+            inner = word is not None and word == word_before
+        found.append(inner and (shares or not is_unspaced(text[start : start + 1])))
+        behind, word_before, token_before = end, word, token
+    return found

@@ -1,6 +1,5 @@
 """Token classification: labels of parts of a text, such as names of people and places."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,11 +11,10 @@ from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import PROBABILITIES
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
-from triptych_serving.models.text.task import TextParts, TextTask, make_item, trim
+from triptych_serving.models.text.task import TextParts, TextTask, continued, make_item, trim
 from triptych_serving.runtime.session import Array
 from triptych_serving.text.tokenizers import KeptEncoding
 from triptych_text.entities import entity_prefixes, find_entities
-from triptych_text.sentences import is_unspaced
 from triptych_text.steps import Steps
 
 # Probabilities of a word `[labels]` from those of its tokens `[tokens, labels]`, as in transformers' pipeline.
@@ -94,7 +92,8 @@ def prepare_token_classification(
     def read() -> Iterator[LabelledText]:
         prefixes = entity_prefixes(labels)
         for item, cut, text, encoding in zip(items, truncated, texts, encodings, strict=True):
-            inner = _continued(text, encoding, by_space=aggregation in OF_WORDS and not model.tokenizer.prefix)
+            by_space = aggregation in OF_WORDS and not model.tokenizer.prefix
+            inner = continued(text, encoding, by_space, model.tokenizer.space)
             found = _labelled(encoding, item.result[PROBABILITIES], labels, inner, OF_WORDS.get(aggregation))
             if aggregation == "none":
                 entities = [_entity(token.label, [token], text) for token in found]
@@ -103,21 +102,6 @@ def prepare_token_classification(
             yield LabelledText(tuple(entities), item.size, cut)
 
     return Work(items, read, sum(map(len, texts)))
-
-
-def _continued(text: str, encoding: KeptEncoding, by_space: bool) -> list[bool]:
-    """Tell which tokens continue the word of the token before.
-
-    Words are those of the tokenizer, or between white space. Scripts without spaces have a word for each token: some tokenizers
-    take a run of Chinese or Thai for one.
-    """
-    if by_space:
-        inner = [start > 0 and not re.search(r"\s", text[start - 1 : start + 1]) for start, _ in encoding.offsets]
-    else:
-        words = encoding.word_ids
-        inner = [word is not None and word == before for word, before in zip(words, [None, *words], strict=False)]
-    starts = [text[start : start + 1] for start, _ in encoding.offsets]
-    return [continues and not is_unspaced(sign) for continues, sign in zip(inner, starts, strict=True)]
 
 
 def _labelled(

@@ -9,8 +9,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.text.task import continued
 from triptych_serving.models.text.tasks import FILL_MASK_TASK, QUESTION_ANSWERING_TASK, TOKEN_CLASSIFICATION_TASK
 from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.text.tokenizers import KeptEncoding
 
 from ....fixtures.encoders import CLS, MASK, SEP, SPECIALS, VOCABULARY, sign, write_text_bundle
 from ..encoders import OPTIONS
@@ -89,3 +91,12 @@ def test_entities_and_answers_have_no_space_around_them(repository: Path, make: 
         [result] = model.run(QUESTION_ANSWERING_TASK, [(" where does anna smith lives", " anna smith lives in paris")])
         [answer] = result.answers
         assert (answer.text, answer.start, answer.end) == ("paris", 21, 26)
+
+
+@pytest.mark.parametrize("by_space", [False, True])
+def test_the_bytes_of_a_character_are_of_one_word(by_space: bool) -> None:
+    tokenizer = Tokenizer(models.BPE({sign: index for index, sign in enumerate(pre_tokenizers.ByteLevel.alphabet())}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    text = "中文 öl"
+    inner = continued(text, KeptEncoding(tokenizer.encode(text)), by_space)
+    assert inner == [False, True, True, False, True, True, False, not by_space, True, True]
