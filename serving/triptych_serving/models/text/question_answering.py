@@ -11,7 +11,7 @@ from triptych_serving.bundle.manifest import QUESTION_ANSWERING
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import END, START
 from triptych_serving.models.labels import check_range
-from triptych_serving.models.text.task import TextParts, TextTask, make_item, text_twice, trim
+from triptych_serving.models.text.task import TextParts, TextTask, continued, make_item, text_twice, trim
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.tokenizers import KeptEncoding
@@ -50,7 +50,7 @@ def prepare_question_answering(
 ) -> Steps[Work[AnsweredQuestion]]:
     """Check and tokenize (question, context) pairs in small steps.
 
-    Answers are extended to whole words, and no two of them overlap.
+    Answers are extended to whole words; no two of them overlap, and none is white space alone.
 
     Args:
         inputs: order is kept.
@@ -76,16 +76,17 @@ def _answers(item: Item, context: str, encoding: KeptEncoding, k: int, length: i
     places = [place for place, part in enumerate(encoding.sequence_ids) if part == 1]  # the context's tokens, in one run
     if not places:
         return ()
-    first, words, offsets = places[0], encoding.word_ids, encoding.offsets
+    first, inner, offsets = places[0], continued(context, encoding), encoding.offsets
     # Of the context's tokens and [CLS], which stands for no answer and whose share no answer has.
     starts, ends = (_softmax(item.result[name][[0, *places]])[1:] for name in (START, END))
     taken: list[ExtractedAnswer] = []
     free = [_best_span(starts, ends, 0, len(places), length)]  # a heap with the best span of each gap between answers
     while free and len(taken) < k and free[0].rank < 0:
         span = heappop(free)
-        left, right = _whole_words(words, first + span.begin, first + span.end)
+        left, right = _whole_words(inner, first + span.begin, first + span.end)
         start, end = trim(context, offsets[left][0], offsets[right][1])
-        taken.append(ExtractedAnswer(context[start:end], -span.rank, start, end))
+        if (text := context[start:end]).strip():  # some tokenizers have tokens for white space
+            taken.append(ExtractedAnswer(text, -span.rank, start, end))
         for low, high in ((span.low, left - first), (right - first + 1, span.high)):
             if low < high:
                 heappush(free, _best_span(starts, ends, low, high, length))
@@ -119,11 +120,11 @@ def _softmax(logits: Array) -> Array:
     return np.asarray(powers / powers.sum())
 
 
-def _whole_words(words: Sequence[int | None], left: int, right: int) -> tuple[int, int]:
-    """Extend a span to the rest of its first and last word."""
-    while left > 0 and words[left] is not None and words[left - 1] == words[left]:
+def _whole_words(inner: Sequence[bool], left: int, right: int) -> tuple[int, int]:
+    """Extend a span to the rest of its first and last word; `inner` tells which tokens continue a word."""
+    while inner[left]:
         left -= 1
-    while right + 1 < len(words) and words[right] is not None and words[right + 1] == words[right]:
+    while right + 1 < len(inner) and inner[right + 1]:
         right += 1
     return left, right
 

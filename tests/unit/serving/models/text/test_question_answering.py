@@ -28,6 +28,7 @@ def window(sizes: list[int]) -> tuple[str, Any, list[tuple[int, int]]]:
     context = " ".join("ab" * size for size in sizes)
     encoding = SimpleNamespace(
         sequence_ids=[None, 0, 0, None, *[1] * len(words), None],
+        ids=[0] * (FIRST + len(words) + 1),
         word_ids=[None, 0, 1, None, *words, None],
         offsets=[(0, 0)] * FIRST + offsets + [(0, 0)],
     )
@@ -69,3 +70,16 @@ def test_answers_are_the_likeliest_spans_that_do_not_overlap(sizes: list[int], k
     assert all(isinstance(answer, ExtractedAnswer) and answer.score > 0 for answer in found)
     best = max(float(starts[i] * ends[j]) for i in range(len(spans)) for j in range(i, min(i + length, len(spans))))
     assert found[0].score == pytest.approx(best)
+
+
+def test_answers_are_neither_white_space_nor_whole_runs_of_scripts_without_spaces() -> None:
+    encoding: Any = SimpleNamespace(
+        sequence_ids=[None, 0, None, 1, 1, 1, 1, 1, None],
+        ids=range(9),
+        word_ids=[None, 0, None, 0, 1, 2, 2, 2, None],
+        offsets=[(0, 0), (0, 5), (0, 0), (0, 2), (2, 3), (3, 4), (4, 6), (6, 7), (0, 0)],
+    )
+    item = Item(None, 9)
+    item.result = dict.fromkeys((START, END), np.array([0, 0, 0, 1, 7, 2, 5, 3, 0], np.float32))
+    found = _answers(item, "in  北京市", encoding, 3, 1)
+    assert [(answer.text, answer.start, answer.end) for answer in found] == [("北京", 4, 6), ("市", 6, 7), ("in", 0, 2)]
