@@ -102,8 +102,11 @@ class ClassifiedText(Served):
 
 
 def _text_input(each: TextOrPair) -> text_classification_pb2.TextInput:
-    text, text_pair = (each, "") if isinstance(each, str) else each
-    return text_classification_pb2.TextInput(text=text, text_pair=text_pair)
+    if isinstance(each, str):
+        return text_classification_pb2.TextInput(text=each)
+    text, text_pair = each
+    # An empty second text would make it a single text; the server rejects a space.
+    return text_classification_pb2.TextInput(text=text, text_pair=text_pair or " ")
 
 
 CLASSIFY_TEXT = UnaryTask(

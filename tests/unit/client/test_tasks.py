@@ -182,6 +182,12 @@ def test_inputs_that_are_left_out_do_not_renew_the_deadline(server: FakeServer, 
         ask(server.address, lambda client: client.translate_many([""] * 8), timeout_seconds=0.5)
 
 
+def test_a_pair_with_an_empty_text_is_not_sent_as_a_single_text(server: FakeServer, ask: Ask) -> None:
+    ask(server.address, lambda client: client.classify_text_many(["a", ("b", ""), ("", "c")]))
+    inputs = server.requests[0].inputs
+    assert [(each.text, each.text_pair) for each in inputs] == [("a", ""), ("b", " "), ("", "c")]  # " " is rejected as empty
+
+
 @pytest.mark.parametrize("method", ["translate_many", "score_translations", "embed_many"])
 def test_no_inputs_send_no_request(server: FakeServer, ask: Ask, method: str) -> None:
     assert len(ask(server.address, lambda client: getattr(client, method)([]))) == 0
