@@ -80,13 +80,13 @@ class TextCommand:
         """Run the task on all lines and print the results in order; JSON has an object for each bad line too."""
         for batch in batches(lines, BATCH):
             inputs = [to_input(line.text) if line.text.strip() else InputError(0, line.problem or EMPTY) for line in batch]
-            for line, result in zip(batch, run_valid(run, inputs), strict=True):
+            for line, given, result in zip(batch, inputs, run_valid(run, inputs), strict=True):
                 if isinstance(result, InputError):
                     report(line.origin, result)
                     if as_json:
                         output.write(json_row(text=line.text, error=str(result)) + "\n")
                 else:
-                    title = line.text.partition("\t")[0] if self.titles_questions else line.text
+                    title = given[0] if self.titles_questions and isinstance(given, tuple) else line.text
                     row = json_row(text=title, **_token_count(line.origin, result), **self.values(result))
                     rows = [row] if as_json or self.rows is None else self.rows(title, result)
                     output.writelines(f"{row}\n" for row in rows)

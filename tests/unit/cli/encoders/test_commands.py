@@ -208,6 +208,8 @@ def test_answers_with_one_context_or_one_for_each_question(run: Run, models: Fak
     assert run("answer", "--context", "Here it is.", "Where?").success == "Where?\n 0.5000  Here\n\n"
     found = json.loads(run("answer", "--context-file", str(file), "--top-k", "3", "--json", "When?").success)
     answers = [{"text": "Now.", "score": 0.5, "start": 0, "end": 4}]
+    assert json.loads(run("answer", "-c", "Now.", "--json", "When\tthen?").success)["text"] == "When\tthen?"
+    assert models.calls.pop()[0] == [("When\tthen?", "Now.")]
     assert found == {"text": "When?", "token_count": 9, "answers": answers}
     assert models.calls == [
         ([("Where?", "Here it is.")], {"top_k": 1, "max_answer_length": 15}),
