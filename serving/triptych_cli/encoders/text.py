@@ -305,6 +305,8 @@ def neighbors(words: tuple[str, ...], as_json: bool, **arguments: Any) -> None:
     The model is a table of vectors, such as Word2Vec's. Without --server (or TRIPTYCH_SERVER) the engine runs in this process,
     on a model of --models.
     """
+    if mistyped := next((word for word in words if word.startswith("--")), ""):
+        raise click.NoSuchOption(mistyped)
     choice = options.take_choice(arguments)
     with open_encoder(choice, "neighbors", "neighbors_many") as run:
         [result] = run([" ".join(words)], **arguments)

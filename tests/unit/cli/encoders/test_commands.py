@@ -157,6 +157,8 @@ def test_neighbors_subtracts_words_with_a_hyphen(run: Run, tmp_path: Path) -> No
     model = ("--models", write_words(tmp_path).parents[1], "--top-k", "2")
     assert run("neighbors", *model, "five", "-one", "+two").success == " 1.0000  six\n 0.9922  seven\n"
     assert run("neighbors", *model, "-zzz").error == "'zzz' is not in the model's vocabulary"
+    result = run("neighbors", *model, "five", "--tok-p", "1")
+    assert (result.code, "No such option" in result.err, "--tok-p" in result.err) == (2, True, True)
 
 
 def test_rerank_prints_the_best_document_first(run: Run, tmp_path: Path) -> None:
