@@ -52,7 +52,11 @@ class BertTokenizer:
     def spaced(self) -> bool:
         """True if a mask includes the white space before it, as where tokens include the space before their word."""
         token = self._tokenizer.get_added_tokens_decoder().get(self._mask_id)
-        return token is not None and bool(token.lstrip)
+        if (token is not None and token.lstrip) or self.space is None:
+            return token is not None and bool(token.lstrip)
+        # DeBERTa's mask does not say so, but its tokenizer strips the text before.
+        apart, joined = self._masking.encode_batch([f"{ANY_TEXT} {self.mask}", f"{ANY_TEXT}{self.mask}"])
+        return bool(apart.ids == joined.ids)
 
     @property
     def unknown(self) -> int | None:
@@ -63,7 +67,7 @@ class BertTokenizer:
     def space(self) -> int | None:
         """Id of the token for a space alone, which SentencePiece's tokenizers have."""
         number: int | None = self._tokenizer.token_to_id("▁")
-        return number
+        return None if self.prefix else number  # else it is an ordinary character
 
     def encode(
         self,

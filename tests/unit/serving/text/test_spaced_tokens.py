@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.errors import InvalidInputError
@@ -20,12 +20,20 @@ from ..encoders import OPTIONS
 WORDS = [word.removeprefix("##") if word.startswith("##") else f" {word}" for word in VOCABULARY[len(SPECIALS) :]]
 
 
-def unigram() -> Tokenizer:
-    """U+2581 for the space."""
-    pieces = [(token, 0.0) for token in SPECIALS] + [(word.replace(" ", "▁"), -1.0) for word in WORDS]
+def unigram(last: str = "▁?") -> Tokenizer:
+    """U+2581 for the space; `last` stands in for the question mark."""
+    words = [word.replace(" ", "▁").replace("▁?", last) for word in WORDS]
+    pieces = [(token, 0.0) for token in SPECIALS] + [(word, -1.0) for word in words]
     made = Tokenizer(models.Unigram(pieces, unk_id=1))
     made.pre_tokenizer = pre_tokenizers.Metaspace()
     made.decoder = decoders.Metaspace()
+    return made
+
+
+def stripped() -> Tokenizer:
+    """DeBERTa's: the text before a mask is stripped, although the mask does not say so."""
+    made = unigram("▁")
+    made.normalizer = normalizers.Strip(left=False)
     return made
 
 
@@ -42,7 +50,8 @@ def byte_level() -> Tokenizer:
 
 @contextmanager
 def load(repository: Path, tokenizer: Tokenizer, task: str = "fill-mask") -> Iterator[TextModel]:
-    tokenizer.add_special_tokens([*SPECIALS[:MASK], AddedToken("[MASK]", lstrip=True, normalized=False)])
+    mask = AddedToken("[MASK]", lstrip=tokenizer.normalizer is None, normalized=False)
+    tokenizer.add_special_tokens([*SPECIALS[:MASK], mask])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
     )
@@ -56,7 +65,7 @@ def load(repository: Path, tokenizer: Tokenizer, task: str = "fill-mask") -> Ite
         model.close(drain=False)
 
 
-@pytest.mark.parametrize(("make", "space"), [(unigram, ""), (byte_level, " ")])
+@pytest.mark.parametrize(("make", "space"), [(unigram, ""), (stripped, ""), (byte_level, " ")])
 def test_a_mask_replaces_the_space_before_it(repository: Path, make: Callable[[], Tokenizer], space: str) -> None:
     with load(repository, make()) as model:
         for text, options, token, sequence in (
