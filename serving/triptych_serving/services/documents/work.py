@@ -28,7 +28,7 @@ from triptych_documents.translation.units import UnitTranslator
 from triptych_documents.unit import Piece
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.runtime.cpu_info import usable_memory
-from triptych_serving.runtime.process import give_way
+from triptych_serving.runtime.process import depend_on_parent, give_way
 
 MAX_SEGMENTS = 1_000_000
 BATCH_ROWS = 32  # sentences in one call to the engine; in each of the engine's turns a call contributes one row
@@ -164,7 +164,8 @@ def framed(value: Any) -> Iterable[bytes]:
 
 
 def main(niceness: int) -> None:
-    """Be the process of one document, which gives way to the server also where memory is short."""
+    """Be the process of one document, which ends with the server, and gives way to it also where memory is short."""
+    depend_on_parent()
     give_way(niceness)
     gc.set_threshold(GC_OBJECTS)
     with suppress(OSError):  # Linux only

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection
@@ -55,6 +56,28 @@ def test_open_files_are_limited_by_the_hard_limit_alone() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+PARENT = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stderr=subprocess.PIPE)
+child.stderr.readline()
+os._exit(0)
+"""
+CHILD = """
+import sys, threading
+from pathlib import Path
+from triptych_serving.runtime.process import depend_on_parent
+depend_on_parent()
+print(Path("/proc/self/oom_score_adj").read_text(), end="", flush=True)
+print(file=sys.stderr, flush=True)
+threading.Event().wait()
+"""
+
+
+def test_a_process_that_depends_on_its_parent_ends_with_it() -> None:
+    command = (sys.executable, "-c", PARENT, CHILD)
+    assert subprocess.check_output(command, timeout=60) == b"1000\n"  # when the child has closed it, too
 
 
 def test_only_the_calling_thread_and_its_children_give_way() -> None:
