@@ -74,7 +74,7 @@ class DocumentWorkers:
         finally:
             with suppress(ProcessLookupError):  # it has ended
                 process.kill()
-            await process.wait()
+            await process.communicate()  # reads the rest: `wait` would wait for the end of an output that nobody reads
 
     def close(self) -> None:
         """Drop all tasks that have not started."""

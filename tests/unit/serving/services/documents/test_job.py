@@ -280,6 +280,18 @@ async def test_the_process_of_a_call_that_ends_is_ended(processes: DocumentWorke
     assert not child.is_running()
 
 
+@in_loop
+async def test_a_call_whose_result_fills_the_buffer_ends(processes: DocumentWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_workers, "BUFFER_BYTES", 1024)
+    work = DocumentWork(find_format("text"), ReadOptions(), TranslationRules(), ROWS)
+    data = b"one " * 100_000
+    async with asyncio.timeout(60), processes.worker(data, work) as worker:
+        await worker.call(DocumentWork.read, data)
+        await worker.send(framed(("render", ())))  # type: ignore[attr-defined]
+        while not worker._output._paused:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.01)
+
+
 def test_the_size_of_an_archive_is_that_of_its_members() -> None:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
