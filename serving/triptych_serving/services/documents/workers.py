@@ -62,7 +62,8 @@ class DocumentWorkers:
             finally:
                 stop.set()
             return
-        command, pipe = (sys.executable, "-m", DocumentWork.__module__, str(self._niceness)), asyncio.subprocess.PIPE
+        options = "-P", "-m"  # modules of the current folder must not replace others
+        command, pipe = (sys.executable, *options, DocumentWork.__module__, str(self._niceness)), asyncio.subprocess.PIPE
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         process = await asyncio.create_subprocess_exec(
             *command, stdin=pipe, stdout=pipe, limit=BUFFER_BYTES, env=environment, start_new_session=True

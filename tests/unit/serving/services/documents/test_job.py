@@ -10,6 +10,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -290,6 +291,14 @@ async def test_a_call_whose_result_fills_the_buffer_ends(processes: DocumentWork
         await worker.send(framed(("render", ())))  # type: ignore[attr-defined]
         while not worker._output._paused:  # type: ignore[attr-defined]
             await asyncio.sleep(0.01)
+
+
+def test_a_process_takes_no_modules_of_the_current_folder(
+    processes: DocumentWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "zipfile.py").write_text("raise AssertionError")
+    monkeypatch.chdir(tmp_path)
+    assert responses_of(processes, b"one\n")[-1].summary.segments == 1
 
 
 def test_the_size_of_an_archive_is_that_of_its_members() -> None:
