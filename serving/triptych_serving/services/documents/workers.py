@@ -55,7 +55,7 @@ class DocumentWorkers:
     @asynccontextmanager
     async def worker(self, data: bytes, work: DocumentWork) -> AsyncIterator[DocumentWorker]:
         """Return a worker for a document, which stops when the context is left."""
-        if unpacked_bytes(data) <= SMALL_BYTES:
+        if len(data) <= SMALL_BYTES and unpacked_bytes(data) <= SMALL_BYTES:  # a large archive takes seconds to list
             stop = threading.Event()
             try:
                 yield _ThreadWorker(work, self._heavy, self._light, stop)

@@ -301,6 +301,15 @@ def test_a_process_takes_no_modules_of_the_current_folder(
     assert responses_of(processes, b"one\n")[-1].summary.segments == 1
 
 
+@in_loop
+async def test_a_large_archive_is_not_listed(processes: DocumentWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def list_members(data: bytes) -> int:
+        raise AssertionError
+
+    monkeypatch.setattr(document_workers, "unpacked_bytes", list_members)
+    assert (await anext(job_of(processes).responses(b"PK"))).progress.segments == 1
+
+
 def test_the_size_of_an_archive_is_that_of_its_members() -> None:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
