@@ -13,9 +13,8 @@ import sys
 import traceback
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from triptych_documents.driver import DocumentDriver
@@ -35,7 +34,6 @@ BATCH_ROWS = 32  # sentences in one call to the engine; in each of the engine's 
 STEP_UNITS = 500  # segments read in one go: other documents need the thread too
 GC_OBJECTS = 1_000_000  # made before garbage is looked for in a process of its own: documents form few cycles
 LEAST_BYTES = 1 << 30  # of memory for a document's process, else half of the machine's or container's
-OOM_SCORE = "500"  # out of 1,000: the system ends this process rather than the server
 SIZE = struct.Struct(">Q")  # before a pickled call or result
 
 Results = Sequence[tuple[SentenceRequest, SentenceResult]]
@@ -164,12 +162,10 @@ def framed(value: Any) -> Iterable[bytes]:
 
 
 def main(niceness: int) -> None:
-    """Be the process of one document, which ends with the server, and gives way to it also where memory is short."""
+    """Be the process of one document, which ends with the server."""
     depend_on_parent()
     give_way(niceness)
     gc.set_threshold(GC_OBJECTS)
-    with suppress(OSError):  # Linux only
-        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing else may be written between the results
     serve(sys.stdin.buffer, output, max(LEAST_BYTES, usable_memory() // 2))
