@@ -94,12 +94,11 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise errors of SQLite as DatabaseError."""
+        """Raise errors of SQLite, and of values that nobody has stored, as DatabaseError."""
         try:
             yield
-        except sqlite3.DatabaseError as error:
-            locked = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
-            raise DatabaseError(f"{self.path}: {'is in use by another job' if locked else error}") from error
+        except (sqlite3.DatabaseError, UnicodeDecodeError, json.JSONDecodeError, zlib.error, struct.error) as error:
+            raise DatabaseError(f"{self.path}: {_problem(error)}") from error
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -133,6 +132,12 @@ class Database:
                     run(statement)
                 run(f"PRAGMA application_id = {APPLICATION}")
                 run(f"PRAGMA user_version = {VERSION}")
+
+
+def _problem(error: Exception) -> str:
+    if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) == sqlite3.SQLITE_CORRUPT:  # values have no code
+        return "is damaged; restore a copy of it, or delete it to translate everything again"
+    return "is in use by another job" if isinstance(error, sqlite3.OperationalError) and "locked" in str(error) else str(error)
 
 
 QUERY_TEXTS = 500  # texts per query; SQLite takes at least 999 parameters
@@ -247,7 +252,8 @@ class DocumentRecords:
         row = self._find(target)
         if row is None or row[:3] != (source_digest, self._made_by(format_name), _current_digest(target)):
             return None
-        summary: dict[str, Any] = json.loads(row[4])
+        with self._database.errors():
+            summary: dict[str, Any] = json.loads(row[4])
         return summary
 
     def owns(self, file: Path) -> bool:

@@ -1,6 +1,7 @@
 """Journals and memories: databases, stored translations and document records."""
 
 import sqlite3
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,36 @@ def test_other_files_are_rejected_and_not_changed(tmp_path: Path) -> None:
         with pytest.raises(DatabaseError, match=problem):
             Database(path)
         assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE answers SET alignment = x'00'",
+        f"UPDATE answers SET alignment = x'{zlib.compress(b'').hex()}'",
+        "UPDATE answers SET target = CAST(x'FF' AS TEXT)",
+        "UPDATE documents SET summary = '{'",
+        "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = 'no table' WHERE name = 'pairs'",
+        "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = CAST(x'FF' AS TEXT) WHERE name = 'pairs'",
+    ],
+)
+def test_damaged_files_are_errors(tmp_path: Path, statement: str) -> None:
+    path, target, request = tmp_path / "journal", tmp_path / "a.txt", SentenceRequest("one", aligned=True)
+    target.write_text("abc")
+    with Database(path) as database:
+        stored = StoredTranslations(database, IDENTITY)
+        stored.add(request, SentenceTranslation("eins", Alignment([(0, 3)], [(0, 4)], [[1.0]])))
+        stored.flush()
+        DocumentRecords(database, "settings").add(target, "source", "text", digest("abc"), {})
+        database.connection.executescript(statement)
+
+    def read() -> None:
+        with Database(path) as again:
+            StoredTranslations(again, IDENTITY).find([request])
+            DocumentRecords(again, "settings").find(target, "source", "text")
+
+    with pytest.raises(DatabaseError, match="journal: is damaged; restore a copy of it, or delete it"):
+        read()
 
 
 @pytest.mark.parametrize("name", ["a.txt", "not UTF-8 \udcff.txt"])
