@@ -112,13 +112,11 @@ def document_error(error: DocumentError) -> InvalidInputError:
 
 def unpacked_bytes(data: bytes) -> int:
     """Return the size of a document; of an archive that of its members as declared, above which nothing is unpacked."""
-    if data.startswith(b"PK"):
-        try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                return sum(member.file_size for member in archive.infolist())
-        except Exception:
-            return len(data)
-    return len(data)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:  # other data may stand before it
+            return sum(member.file_size for member in archive.infolist())
+    except Exception:
+        return len(data)
 
 
 @contextmanager
