@@ -54,7 +54,7 @@ class DocumentWorkers:
 
     @asynccontextmanager
     async def worker(self, data: bytes, work: DocumentWork) -> AsyncIterator[DocumentWorker]:
-        """Return a worker for a document, which stops when the context is left."""
+        """Return a worker for a document, which stops when the context is left. Raises EngineError: it cannot be started."""
         if len(data) <= SMALL_BYTES and unpacked_bytes(data) <= SMALL_BYTES:  # a large archive takes seconds to list
             stop = threading.Event()
             try:
@@ -65,9 +65,12 @@ class DocumentWorkers:
         options = "-P", "-m"  # modules of the current folder must not replace others
         command, pipe = (sys.executable, *options, DocumentWork.__module__, str(self._niceness)), asyncio.subprocess.PIPE
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, limit=BUFFER_BYTES, env=environment, start_new_session=True
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=pipe, stdout=pipe, limit=BUFFER_BYTES, env=environment, start_new_session=True
+            )
+        except OSError as error:  # such as too many open files
+            raise EngineError(f"the process of the document cannot be started: {error.strerror}") from error
         try:
             worker = _ProcessWorker(process, self._turn)
             await worker.send(framed(work))

@@ -293,6 +293,12 @@ async def test_a_call_whose_result_fills_the_buffer_ends(processes: DocumentWork
             await asyncio.sleep(0.01)
 
 
+def test_a_process_that_cannot_be_started(processes: DocumentWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    with pytest.raises(EngineError, match="the process of the document cannot be started: No such file or directory"):
+        responses_of(processes, b"one")
+
+
 def test_a_process_takes_no_modules_of_the_current_folder(
     processes: DocumentWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
