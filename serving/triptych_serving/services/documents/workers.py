@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from triptych_documents.interruption import checkpoint, interruptible
 from triptych_serving.errors import EngineError, InvalidInputError
+from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.process import NICENESS
 from triptych_serving.services.documents.work import SIZE, DocumentWork, framed, unpacked_bytes
 
@@ -40,8 +41,8 @@ class DocumentWorker(ABC):
 class DocumentWorkers:
     """Makes workers for documents, whose work must not block the event loop or other callers' texts.
 
-    Threads are started when they are first needed. Whole documents are read and written one at a time, small and large ones
-    apart.
+    Threads are started when they are first needed. One small document is read or written at a time, and as many large ones as
+    there are CPUs.
 
     Args:
         begin: first action of each thread, which lowers its priority; then processes have a lower priority, too.
@@ -50,7 +51,7 @@ class DocumentWorkers:
     def __init__(self, begin: Callable[[], None] | None = None) -> None:
         self._niceness = NICENESS if begin else 0
         self._heavy, self._light = (ThreadPoolExecutor(1, f"triptych-{kind}", begin) for kind in ("document", "segments"))
-        self._turn = asyncio.Lock()  # of large documents
+        self._turns = asyncio.Semaphore(usable_cpus())  # of large documents
 
     @asynccontextmanager
     async def worker(self, data: bytes, work: DocumentWork) -> AsyncIterator[DocumentWorker]:
@@ -72,7 +73,7 @@ class DocumentWorkers:
         except OSError as error:  # such as too many open files
             raise EngineError(f"the process of the document cannot be started: {error.strerror}") from error
         try:
-            worker = _ProcessWorker(process, self._turn)
+            worker = _ProcessWorker(process, self._turns)
             await worker.send(framed(work))
             yield worker
         finally:
@@ -101,10 +102,10 @@ class _ThreadWorker(DocumentWorker):
 
 
 class _ProcessWorker(DocumentWorker):
-    def __init__(self, process: asyncio.subprocess.Process, turn: asyncio.Lock) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, turns: asyncio.Semaphore) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        self._process, self._input, self._output, self._turn = process, process.stdin, process.stdout, turn
+        self._process, self._input, self._output, self._turns = process, process.stdin, process.stdout, turns
 
     async def send(self, parts: Iterable[bytes]) -> None:
         """Send a call. Raises EngineError: the process has ended."""
@@ -118,7 +119,7 @@ class _ProcessWorker(DocumentWorker):
         if function not in HEAVY:
             result: Result = await self._call(framed((function.__name__, arguments)))
         else:
-            async with self._turn:
+            async with self._turns:
                 result = await self._call(await asyncio.to_thread(framed, (function.__name__, arguments)))
         return result
 
