@@ -51,12 +51,15 @@ def test_attend(tmp_path: Path) -> None:
         local = CliRunner().invoke(command, [SOURCE, "--json", "--models", str(tmp_path), "--model", "toy"])
         assert json.loads(remote.output) == json.loads(local.output)
         (tmp_path / "red.png").write_bytes(RED)
-        inputs = [SOURCE, "--model", "toy"], ["Nobody", "--model", "toy-bert"], ["--image", str(tmp_path / "red.png")]
+        comment = "<!--<script>"  # would take in the rest of the page
+        inputs = [[SOURCE, "--target", comment, "--model", "toy"], ["Nobody", "--model", "toy-bert"]]
+        inputs.append(["--image", str(tmp_path / "red.png")])
         for arguments in inputs:
             page, picture = tmp_path / "page.html", tmp_path / "picture.png"
             files = ["--html", str(page), "--png", str(picture), "--server", address]
             done = CliRunner().invoke(command, [*arguments, *files])
             assert (done.exit_code, done.output) == (0, "")
             assert "default-src 'none'" in page.read_text()
+            assert comment not in page.read_text()
             with Image.open(picture) as image:
                 assert image.getextrema() != ((255, 255),) * 3

@@ -137,7 +137,7 @@ def _write_page(path: Path, data: dict[str, Any], image: bytes, text: str, text_
     style, script = ((folder / name).read_text(encoding="utf-8") for name in ("style.css", "attention.js"))
     texts = "".join(f"<p>{html.escape(each)}</p>" for each in (text, text_pair, data["target"]) if each)
     members = {name[0] + name.title().replace("_", "")[1:]: value for name, value in data.items()}  # camelCase
-    message = json.dumps(members, ensure_ascii=False).replace("</", "<\\/")
+    message = json.dumps(members, ensure_ascii=False).replace("<", "\\u003c")  # no tag, and no comment
     kind = "png" if image.startswith(b"\x89PNG") else "webp" if image.startswith(b"RIFF") else "jpeg"
     source = f"data:image/{kind};base64,{base64.b64encode(image).decode()}" if image else ""
     path.write_text(
