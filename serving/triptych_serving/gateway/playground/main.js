@@ -81,6 +81,7 @@ async function load() {
   try {
     const { models = [] } = await call("ModelService", "ListModels", {});
     const ready = models.filter((model) => model.state === "MODEL_STATE_READY" && model.defaultVersion);
+    if (byId("tabs").children.length) return; // Enter was pressed twice
     document.querySelector(".key").hidden = !hasKey(); // it may expire
     show(ready);
   } catch (error) {
