@@ -206,6 +206,16 @@ def test_documents_are_translated(page: Page, tmp_path: Path) -> None:
     page.locator("[name=input][value=text]").check()
 
 
+def test_the_page_can_be_left_and_linked(page: Page) -> None:
+    page.get_by_label("File", exact=True).check()
+    page.goto("about:blank")
+    page.go_back()
+    expect(page.locator("#target .word").first).to_be_visible()
+    expect(page.locator("[name=input][value=text]")).to_be_checked()  # as the part that is shown
+    page.evaluate("location.hash = 'embed'")  # a link, or a bookmark
+    expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
+
+
 def test_words_are_hidden_and_filled_in(page: Page) -> None:
     choose(page, "Fill in")
     expect(page.locator("#fill-result .result")).to_have_count(8)

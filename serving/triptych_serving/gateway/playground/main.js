@@ -100,6 +100,7 @@ document.querySelector(".key").addEventListener("submit", (event) => {
   if (chosen) chosen.click(); // asks again
   else load();
 });
+addEventListener("hashchange", () => byId("tabs").querySelector(`[data-task="${CSS.escape(location.hash.slice(1))}"]`)?.click());
 request.start();
 startAttention();
 load();
