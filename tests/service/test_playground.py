@@ -203,6 +203,11 @@ def test_documents_are_translated(page: Page, tmp_path: Path) -> None:
     with page.expect_download() as download:
         page.get_by_role("link", name="notes_de.md").click()
     assert "Ich habe eine Katze." in download.value.path().read_text()
+    name = "x" * 150
+    (tmp_path / f"{name}.md").write_text("I have a cat.\n")
+    page.set_input_files("#file", tmp_path / f"{name}.md")
+    expect(page.get_by_role("link", name=f"{name}_de.md")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= (page.viewport_size or PHONE)["width"]
     page.locator("[name=input][value=text]").check()
 
 
@@ -273,6 +278,10 @@ def test_sentences_are_compared(page: Page) -> None:
     page.fill("#sentences", "word " * 2_000)
     expect(page.locator("#status.error")).to_contain_text("contents[0]")
     expect(page.locator("#embed-result")).to_be_empty()
+    page.fill("#sentences", "The parliament approved the budget.\n" * 40)
+    sentence = page.locator("#embed-result th[scope=row]").last
+    expect(sentence).to_have_text("40. The parliament approved the budget.")
+    assert sentence.evaluate("cell => cell.clientWidth") >= 140  # not one letter, beside 40 columns
 
 
 def test_the_keyboard_is_enough(page: Page) -> None:
