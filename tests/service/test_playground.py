@@ -2,9 +2,11 @@
 
 import re
 import shutil
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -335,3 +337,20 @@ def test_a_key_is_asked_for_and_can_be_changed(page: Page) -> None:
     expect(page.locator("#target .word").first).to_be_visible()
     expect(page.get_by_role("tab", name="Translate")).to_have_count(1)
     expect(page.locator("#key")).to_be_visible()  # for when it expires
+
+
+def test_a_broken_connection_is_named(page: Page) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def break_off() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n")
+
+        Thread(target=break_off, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        page.route("**/TranslateStream", lambda route: route.continue_(url=url))
+        page.fill("#source", "I have a bird.")
+        expect(page.locator("#status.error")).to_have_text("the connection was closed")
+    page.unroute_all()

@@ -69,7 +69,7 @@ export async function* stream(service, method, request, signal) {
       yield value;
       received = received.slice(FETCHED_BYTES + length);
     }
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch(() => ({ done: true })); // it broke
     if (done) throw new CallError("unavailable", "the connection was closed");
     const joined = new Uint8Array(received.length + value.length);
     joined.set(received);
