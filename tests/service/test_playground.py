@@ -354,3 +354,14 @@ def test_a_broken_connection_is_named(page: Page) -> None:
         page.fill("#source", "I have a bird.")
         expect(page.locator("#status.error")).to_have_text("the connection was closed")
     page.unroute_all()
+
+
+def test_models_without_languages_take_any(page: Page) -> None:
+    model = {"name": "t5", "task": "translation", "state": "MODEL_STATE_READY", "defaultVersion": "1"}
+    languages = {"services": ["triptych.v1.TranslationService"], "sourceLanguageCodes": ["und"], "targetLanguageCodes": ["und"]}
+    page.route("**/ListModels", lambda route: route.fulfill(json={"models": [{**model, **languages}]}))
+    page.reload()
+    expect(page.locator("#source-language")).to_have_text("any language")
+    page.unroute_all()
+    page.reload()
+    expect(page.locator("#target .word").first).to_be_visible()

@@ -26,6 +26,7 @@ function fillLanguages() {
   for (const [id, codes] of [["source-language", model.sourceLanguageCodes], ["target-language", model.targetLanguageCodes]]) {
     const names = new Intl.DisplayNames(["en"], { type: "language", fallback: "code" });
     const nameOf = (code) => {
+      if (code === "und") return "any language"; // browsers say "root"
       try {
         return names.of(code.replaceAll("_", "-"));
       } catch {
