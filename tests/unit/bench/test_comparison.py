@@ -1,12 +1,14 @@
 """Comparisons of reports, as values, text, JSON and page."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from playwright.sync_api import sync_playwright
 
 from triptych_bench.comparison import Comparison, MetricRow, compare
 from triptych_bench.reports import comparison, jsonfile, page, write
@@ -15,6 +17,8 @@ from triptych_cli.bench.command import compare_reports
 
 from .reports.pages import LOADS, Page, charts
 from .reports.sample import closed, full, opened, report, unanswered
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 def compared(first: Report, *others: Report) -> Comparison:
@@ -150,6 +154,19 @@ def test_the_page_is_complete_and_escapes_texts_of_users() -> None:
     parsed = Page(page.render(found))
     assert parsed.count("script") == 1
     assert hostile in parsed.text
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_long_names_stay_on_the_page() -> None:
+    text = page.render(compare(report(), [report()], ["a" * 300, "b" * 300]))
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser,
+    ):
+        shown = browser.new_page(viewport={"width": 360, "height": 740})
+        shown.set_content(text)
+        assert shown.evaluate("document.documentElement.scrollWidth") <= 360
+        browser.close()
 
 
 def test_the_page_can_be_standard_output(tmp_path: Path) -> None:
