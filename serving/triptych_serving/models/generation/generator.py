@@ -80,10 +80,10 @@ class Generator(DecodeModel[PromptLaneFactory]):
         """
         resolved = resolve_generation(request, self.manifest, self.context, self._engine_options.slots)
         prompts = max(1, len(request.prompts) + len(request.images))
-        self.engine.check(ExpectedCall(prompts, greedy=resolved.search.greedy, field=request.field), deadline)
         check_characters(request.field, request.characters, self._limits)
         RowLimit(resolved.search.slots, resolved.max_tokens, self._limits).check(request.field, prompts)
         self._check_results(request, resolved, prompts)
+        self.engine.check(ExpectedCall(prompts, greedy=resolved.search.greedy, field=request.field), deadline)
         return self._prepare_steps(request, resolved)
 
     def generate(self, request: GenerationRequest) -> list[Generation]:

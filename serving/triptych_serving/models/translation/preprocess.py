@@ -107,7 +107,7 @@ class Preprocessor:
         Args:
             source_language: any code for one of the model's languages; empty: the only one.
             target_language: likewise.
-            admit: called before the texts are examined; may reject the request.
+            admit: called before the texts are examined; may reject the request for now.
 
         Raises:
             InvalidInputError: a language or option is not acceptable, a text is empty, too long or not Unicode, or the whole
@@ -116,10 +116,10 @@ class Preprocessor:
         """
         resolved = self._resolve_memoized(options, source_language, target_language, len(texts))
         search, prefixes = resolved.options.search, resolved.options.prefixes
-        if admit is not None:
-            admit(search)
-        check_characters(CONTENTS.list, sum(map(len, (*texts, *prefixes))), self._limits)
         resolved.limit.check(CONTENTS.list, len(texts))
+        check_characters(CONTENTS.list, sum(map(len, (*texts, *prefixes))), self._limits)
+        if admit is not None:  # a request that can never be admitted is told so before
+            admit(search)
         framing, spans = resolved.pair.framing, search.alignment
         starts: Sequence[tuple[int, ...]] = ()
         if prefixes:

@@ -7,7 +7,7 @@ import pytest
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.errors import InvalidInputError
+from triptych_serving.errors import InvalidInputError, OverloadedError
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.preprocess import MAX_CHARACTERS, PreparedRequest, Preprocessor
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
@@ -52,6 +52,17 @@ def test_a_paragraph_may_be_longer_than_a_sentence(preparer: Preprocessor) -> No
     assert len(prepare(preparer, [text], DEFAULTS).rows) == len(SOURCES) * 4
     with pytest.raises(InvalidInputError, match=r"^contents\[0\]: 53,055 characters are too long"):
         prepare(preparer, [text], OFF)
+
+
+def test_what_never_fits_is_rejected_before_what_does_not_fit_now(preparer: Preprocessor) -> None:
+    def admit(_: object) -> None:
+        raise OverloadedError("the queue is full", 1.0)
+
+    for texts, fault in ((["a"] * 100_000, "at least 100,000"), ([LONG * 100_000], "characters in one request")):
+        with pytest.raises(InvalidInputError, match=fault):
+            finish(preparer.prepare_steps(texts, DEFAULTS, admit=admit))
+    with pytest.raises(OverloadedError):
+        finish(preparer.prepare_steps(["a"], DEFAULTS, admit=admit))
 
 
 @pytest.mark.parametrize(("text", "fault"), [("", "empty"), (" \n", "empty"), ("a \udcff b", "not Unicode")])
