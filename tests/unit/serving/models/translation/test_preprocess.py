@@ -10,6 +10,7 @@ from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.errors import InvalidInputError, OverloadedError
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.preprocess import MAX_CHARACTERS, PreparedRequest, Preprocessor
+from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.steps import finish
 
@@ -54,11 +55,14 @@ def test_a_paragraph_may_be_longer_than_a_sentence(preparer: Preprocessor) -> No
         prepare(preparer, [text], OFF)
 
 
-def test_what_never_fits_is_rejected_before_what_does_not_fit_now(preparer: Preprocessor) -> None:
+def test_what_never_fits_is_rejected_before_what_does_not_fit_now(
+    codec: TranslationTokenizer, manifest: TranslationManifest
+) -> None:
     def admit(_: object) -> None:
         raise OverloadedError("the queue is full", 1.0)
 
-    for texts, fault in ((["a"] * 100_000, "at least 100,000"), ([LONG * 100_000], "characters in one request")):
+    preparer = Preprocessor(codec, manifest, slots=8, limits=QueueLimits(waiting_rows=5, request_characters=50))
+    for texts, fault in ((["a"] * 6, "at least 6 rows in one request"), (["a" * 51], "51 characters in one request")):
         with pytest.raises(InvalidInputError, match=fault):
             finish(preparer.prepare_steps(texts, DEFAULTS, admit=admit))
     with pytest.raises(OverloadedError):
