@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from triptych.v1 import model_pb2, translation_pb2
-from triptych_serving.gateway.messages import JsonResponse, fault_in, shortened, size_of
+from triptych_serving.gateway.messages import JsonResponse, fault_in, mismatch, shortened, size_of
 from triptych_serving.rpc.direct_calls import DirectContext, RpcError, call_stream, call_unary
 from triptych_serving.rpc.dispatch import Router, request_id_of
 from triptych_serving.rpc.event_loop import Offload
@@ -109,8 +109,8 @@ class Json(dict[str, Any]):
             value = float(max(-MAX_INTEGER, min(value, MAX_INTEGER)))
         infinite = isinstance(value, float) and not math.isfinite(value)  # or NaN, which Python's JSON has
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool) or infinite:
-            found = "missing" if value is None else f"{type(value).__name__} {shortened(value, 40)}"
-            raise invalid(f"{self.path}{name}: {found}, must be {JSON_TYPES[kind]}")
+            place, wanted = f"{self.path}{name}", JSON_TYPES[kind]
+            raise invalid(f"{place}: missing, must be {wanted}" if value is None else mismatch(place, value, wanted))
         most = WIDER.get(name, MAX_INTEGER)
         if isinstance(value, int) and not 0 <= value <= most:
             raise invalid(f"{self.path}{name}: {shortened(value, 40)} is out of range, must be from 0 to {most:,}")

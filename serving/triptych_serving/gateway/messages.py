@@ -124,13 +124,18 @@ def shortened(value: object, most: int) -> str:
     return (repr(value[:most]) if isinstance(value, str) else reprlib.repr(value))[:most]
 
 
+def mismatch(place: str, value: object, wanted: str) -> str:
+    """Return the problem of a value of JSON of another type than `wanted`."""
+    return f"{place}: {type(value).__name__} {shortened(value, 40)}, must be {wanted}"
+
+
 def fault_in(value: object, descriptor: Descriptor, path: str = "") -> str:
     """Return why JSON is no message, such as `options.returnScores: int 1, must be true or false`; "" if nothing is found.
 
     protobuf's own errors quote whole values and Python's internals, and have several lines.
     """
     if not isinstance(value, dict):
-        return f"{path}: {type(value).__name__} {shortened(value, 40)}, must be an object"
+        return mismatch(path, value, "an object")
     for name, inner in value.items():
         place = f"{path}.{name:.60}".removeprefix(".")
         field = descriptor.fields_by_camelcase_name.get(name) or descriptor.fields_by_name.get(name)
@@ -139,7 +144,7 @@ def fault_in(value: object, descriptor: Descriptor, path: str = "") -> str:
         if inner is None or (field.message_type is not None and field.message_type.GetOptions().map_entry):
             continue
         if field.is_repeated and not isinstance(inner, list):
-            return f"{place}: {type(inner).__name__} {shortened(inner, 40)}, must be a list"
+            return mismatch(place, inner, "a list")
         places = [(f"{place}[{index}]", one) for index, one in enumerate(inner)] if field.is_repeated else [(place, inner)]
         if found := next((found for each in places if (found := _fault_in_one(field, *each))), ""):
             return found
@@ -162,7 +167,7 @@ def _fault_in_one(field: FieldDescriptor, place: str, value: object) -> str:
         least, most = RANGES[field.cpp_type]
         wanted = f"an integer from {least:,} to {most:,}"
         fits = (number := _number(value)).is_integer() and least <= number <= most
-    return "" if fits else f"{place}: {type(value).__name__} {shortened(value, 40)}, must be {wanted}"
+    return "" if fits else mismatch(place, value, wanted)
 
 
 def _number(value: object) -> float:

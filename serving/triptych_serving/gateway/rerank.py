@@ -32,17 +32,15 @@ async def rerank(call: HttpCall, with_documents: bool) -> dict[str, Any]:
     request = rerank_pb2.RerankRequest(query=given.take("query", str), documents=texts, **given.take_given(OPTIONS))
     with_documents = given.take("return_documents", bool, with_documents)
     response = await call.ask(request)
+
+    def ranked(one: Any) -> dict[str, Any]:
+        document = {"document": {"text": texts[one.index]}} if with_documents else {}
+        return {"index": one.index, "relevance_score": one.score, **document}
+
     return {
         "id": str(uuid.uuid4()),
         "model": response.model,
-        "results": [
-            {
-                "index": one.index,
-                "relevance_score": one.score,
-                **({"document": {"text": texts[one.index]}} if with_documents else {}),
-            }
-            for one in response.results
-        ],
+        "results": await call.convert(response, ranked),
         "usage": {"total_tokens": sum(one.token_count for one in response.results)},
     }
 

@@ -51,10 +51,11 @@ async def rerank(call: HttpCall) -> list[dict[str, Any]]:
     options = given.take_given(OPTIONS)
     response = await call.ask(rerank_pb2.RerankRequest(query=given.take("query", str), documents=texts, **options))
     with_text = given.take("return_text", bool, False)
-    return [
-        {"index": one.index, "score": one.score, **({"text": texts[one.index]} if with_text else {})}
-        for one in response.results
-    ]
+
+    def ranked(one: Any) -> dict[str, Any]:
+        return {"index": one.index, "score": one.score, **({"text": texts[one.index]} if with_text else {})}
+
+    return await call.convert(response, ranked)
 
 
 async def info(call: HttpCall) -> dict[str, object]:
