@@ -1,7 +1,8 @@
 """Image folders (`<class>/<file>`) and decoding of their images."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,10 +68,20 @@ def check_images(images: Sequence[LabelledImage], threads: int) -> None:
 
 def _fault(image: LabelledImage) -> str:
     try:
-        Image.open(image.path, formats=FORMATS).close()
-    except Exception as error:
-        return f"{image.path}: cannot be used as an image: {error}"
-    return ""
+        with _opened(image.path):
+            return ""
+    except CorpusError as error:
+        return str(error)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """Open an image, of which pixels are decoded inside. Raises CorpusError: it cannot be read, or is not an image."""
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            yield image
+    except Exception as error:  # Pillow's decoders raise many types
+        raise CorpusError(f"{path}: cannot be used as an image: {error}") from error
 
 
 def _subfolders(root: Path) -> list[Path]:
@@ -141,14 +152,11 @@ def decode(path: Path, size: int) -> Pixels:
     Raises:
         CorpusError: the file cannot be read, or is not an image.
     """
-    try:
-        with Image.open(path, formats=FORMATS) as image:
-            upright = to_rgb(ImageOps.exif_transpose(image))
-            if upright.size != (size, size):
-                upright = upright.resize((size, size), Image.Resampling.BILINEAR)
-            return np.asarray(upright)
-    except Exception as error:  # Pillow's decoders raise many types
-        raise CorpusError(f"{path}: cannot be used as an image: {error}") from error
+    with _opened(path) as image:
+        upright = to_rgb(ImageOps.exif_transpose(image))
+        if upright.size != (size, size):
+            upright = upright.resize((size, size), Image.Resampling.BILINEAR)
+        return np.asarray(upright)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
