@@ -26,7 +26,7 @@ def _guard(graph: GraphProto, inferred: GraphProto, outer: Types, harmless: froz
     values = (*inferred.input, *inferred.value_info, *inferred.output)
     types = {**outer, **{one.name: one.type.tensor_type.elem_type for one in values}}
     types |= {one.name: one.data_type for one in inferred.initializer}
-    harmless = harmless.union(one.name for one in _constants(graph) if not (numpy_helper.to_array(one) == -1).any())
+    harmless = harmless.union(name for name, one in _constants(graph) if not (numpy_helper.to_array(one) == -1).any())
     nodes, count = list[NodeProto](), 0
     for node, known in zip(graph.node, inferred.node, strict=True):
         for attribute, same in zip(node.attribute, known.attribute, strict=True):
@@ -41,16 +41,13 @@ def _guard(graph: GraphProto, inferred: GraphProto, outer: Types, harmless: froz
     return count
 
 
-def _constants(graph: GraphProto) -> Iterator[TensorProto]:
-    """Yield the integers that a graph stores, by the names that nodes read, without those in other files."""
-    stored = list(graph.initializer)
+def _constants(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
+    """Yield the integers that a graph stores with the names that nodes read, without those in other files."""
+    stored = [(one.name, one) for one in graph.initializer]
     for node in graph.node:
-        for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.name == "value":
-                stored.append(TensorProto())
-                stored[-1].CopyFrom(attribute.t)
-                stored[-1].name = node.output[0]
-    return (one for one in stored if one.data_type in KINDS and one.data_location != TensorProto.EXTERNAL)
+        if node.op_type == "Constant":
+            stored += [(node.output[0], attribute.t) for attribute in node.attribute if attribute.name == "value"]
+    return ((name, one) for name, one in stored if one.data_type in KINDS and one.data_location != TensorProto.EXTERNAL)
 
 
 def _negation(node: NodeProto, kind: int) -> Iterator[NodeProto]:
