@@ -1,4 +1,4 @@
-"""Language codes and sentence splitting.
+"""Language codes, sentence splitting and errors about encodings.
 
 Imports no other package of the product and neither network nor model libraries; any package may import it.
 """

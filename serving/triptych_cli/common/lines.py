@@ -16,6 +16,7 @@ from typing import BinaryIO, TextIO, TypeVar
 import click
 
 from triptych_embedded.request import InputError
+from triptych_text.utf8 import not_utf8
 
 IS_READ = "triptych.standard_input"  # in the meta of a command's context
 ESCAPED = "backslashreplace"  # names of files that are not UTF-8 are shown with escapes, which JSON has too
@@ -105,12 +106,7 @@ def decode(raw: bytes, origin: str) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise click.ClickException(f"{origin}: {_not_utf8(error, raw)}") from error
-
-
-def _not_utf8(error: UnicodeDecodeError, raw: bytes) -> str:
-    """Return the problem of bytes that are not UTF-8; the error counts them from behind a byte order mark."""
-    return f"not UTF-8 ({error.reason} at byte {len(raw) - len(error.object) + error.start})"
+        raise click.ClickException(f"{origin}: {not_utf8(error, raw)}") from error
 
 
 def check_pipe(problem: str) -> None:
@@ -139,7 +135,7 @@ def _decode(stream: BinaryIO, name: str) -> Iterator[InputLine]:
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield InputLine(text.rstrip("\r\n"), origin, size=len(raw))
             except UnicodeDecodeError as error:
-                yield InputLine("", origin, _not_utf8(error, raw), len(raw))
+                yield InputLine("", origin, not_utf8(error, raw), len(raw))
 
 
 def batches(inputs: Iterable[Input], size: int) -> Iterator[list[Input]]:

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
+from triptych_text.utf8 import not_utf8
 from triptych_training.errors import CorpusError
 
 Item = TypeVar("Item")
@@ -99,8 +100,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, raw in enumerate(file, start=1):
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        place = len(raw) - len(error.object) + error.start  # the error counts from behind a byte order mark
-        raise CorpusError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {place})") from error
+        raise CorpusError(f"{path}:{number}: {not_utf8(error, raw)}") from error
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise CorpusError(f"{path}{f':{number + 1}' if number else ''}: cannot be read: {reason}") from error
