@@ -13,7 +13,6 @@ import socket
 import threading
 import time
 import urllib.request
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 
 import click
@@ -25,24 +24,11 @@ from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_embedded.request import embedded_repository
 
 from ..service.support.processes import ServerProcess
+from ..unit.documents.formats.office import docx
 
 PAUSE_SECONDS = 0.005
 CHUNK_BYTES = 1 << 20
 VECTORS = 16_000
-WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-RELATIONSHIPS = "http://schemas.openxmlformats.org/package/2006/relationships"
-MAIN = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
-
-
-def docx(sentences: list[str]) -> bytes:
-    paragraphs = "".join(f"<w:p><w:r><w:t>{each}</w:t></w:r></w:p>" for each in sentences)
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        link = f'<Relationship Id="r" Type="{MAIN}" Target="word/document.xml"/>'
-        archive.writestr("_rels/.rels", f'<Relationships xmlns="{RELATIONSHIPS}">{link}</Relationships>')
-        archive.writestr("[Content_Types].xml", '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>')
-        archive.writestr("word/document.xml", f'<w:document xmlns:w="{WORD}"><w:body>{paragraphs}</w:body></w:document>')
-    return file.getvalue()
 
 
 DOCUMENTS: Mapping[str, tuple[str, Callable[[list[str]], bytes]]] = {
@@ -50,7 +36,7 @@ DOCUMENTS: Mapping[str, tuple[str, Callable[[list[str]], bytes]]] = {
     "html": ("a.html", lambda sentences: f"<p>{' '.join(sentences)}</p>".encode()),
     "markdown": ("a.md", lambda sentences: "\n".join(f"- **{each}** [a](b)" for each in sentences).encode()),
     "list": ("a.json", lambda sentences: json.dumps(sentences).encode()),
-    "docx": ("a.docx", docx),
+    "docx": ("a.docx", lambda sentences: docx("".join(f"<w:p><w:r><w:t>{each}</w:t></w:r></w:p>" for each in sentences))),
 }
 
 
