@@ -16,7 +16,7 @@ from triptych_export.errors import SourceError
 from triptych_export.families.generation import generation_manifest, write_generation
 from triptych_export.families.image import ImageFamily
 from triptych_export.generation_source import GenerationSource
-from triptych_export.huggingface.architectures.decoders import LOCAL
+from triptych_export.huggingface.architectures.decoder_config import LOCAL
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.gguf import open_gguf
@@ -81,6 +81,9 @@ def _until(row: list[int], ends: Any) -> list[int]:
     return [*row[: stops[0]], ends[0]] if stops else row
 
 
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0], "partial_rotary_factor": 0.75}
+
+
 @pytest.mark.parametrize(
     ("variant", "changes", "fault"),
     [
@@ -96,6 +99,16 @@ def _until(row: list[int], ends: Any) -> list[int]:
         ("qwen2 window", {"layer_types": ["chunked_attention"] * 2}, "do not fit 2 layers"),
         ("qwen3 window", {"use_sliding_window": False}, "do not fit 2 layers with a sliding_window of 0"),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers: [1] do not fit 2 layers"),
+        ("gptneo", {"attention_layers": ["global"]}, "attention_layers: ['global'] are not 'global' or 'local' for each of 2"),
+        ("codegen", {"n_head": 2}, "n_head: 2 is not a multiple of 4"),
+        ("opt", {"do_layer_norm_before": False}, "do_layer_norm_before: False is not supported"),
+        ("opt", {"word_embed_proj_dim": 12}, "word_embed_proj_dim: 12 is not hidden_size, 24"),
+        ("phi", {"qk_layernorm": True}, "qk_layernorm: True is not supported"),
+        ("phi", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "rotary_dim: 5 is odd"),
+        ("phi", {"rope_parameters": {"partial_rotary_factor": "half"}}, "partial_rotary_factor: 'half' is not a number"),
+        ("phi3", {"rope_parameters": LONGROPE}, "divisors: 1 of them, expected one for each of 3 frequencies"),
+        ("stablelm", {"use_parallel_residual": True}, "use_parallel_residual: True is not supported"),
+        ("granite", {"residual_multiplier": 0}, "residual_multiplier: 0 is not a number above 0"),
         ("gemma3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping: 30.0 is not supported"),
         ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: 50.0 is not supported"),
         ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention: True is not supported"),
@@ -130,6 +143,24 @@ def test_layers_that_older_files_do_not_list_are_known(variant: str, members: di
     edit_json(tmp_path / "config.json", layer_types=None, no_rope_layers=None, tie_word_embeddings=None, **members)
     assert load_decoder(tmp_path).model.config == expected
     assert expected.window_layers == ((0,) if variant == "gemma3 tied" else (1,))
+
+
+FACTORS = {"short_factor": [1.0, 1.5, 3.0], "long_factor": [1.0, 5.0, 9.0]}
+
+
+@pytest.mark.parametrize(
+    ("variant", "members"),
+    [
+        ("neox in turn", {"rotary_emb_base": 300.0, "rotary_pct": 0.3, "rope_scaling": {"type": "linear", "factor": 2.0}}),
+        ("phi3", {"rope_theta": 500.0, "partial_rotary_factor": 0.75, "rope_scaling": {"type": "su", **FACTORS}}),
+    ],
+)
+def test_rotary_members_of_older_files_are_read(variant: str, members: dict[str, Any], tmp_path: Path) -> None:
+    small_decoder(variant, tmp_path)
+    expected = load_decoder(tmp_path).model.config
+    edit_json(tmp_path / "config.json", rope_parameters=None, **members)
+    assert load_decoder(tmp_path).model.config == expected
+    assert expected.rotary_dim == 6
 
 
 @pytest.mark.parametrize("variant", ["qwen3", "smollm3"])

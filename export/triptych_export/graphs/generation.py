@@ -56,10 +56,8 @@ class CachedGpt(nn.Module):
         present: list[Tensor] = []
         for index, layer in enumerate(model.blocks):
             past = KeyValues(cache[2 * index], cache[2 * index + 1], 0)
-            frame = layer.attention_residual
-            context, key, value = self._attend(layer, frame.enter(x), past, chunk)
-            x = frame.leave(x, layer.attention.output(context))
-            x = layer.feedforward_residual.around(x, layer.feedforward)
+            context, key, value = self._attend(layer, layer.attention_residual.enter(x), past, chunk)
+            x = layer.finish(x, layer.attention.output(context))
             present += [key, value]
         return model.norm(x), present
 

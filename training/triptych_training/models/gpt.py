@@ -47,6 +47,7 @@ class GptConfig:
     theta: float = 10_000.0  # base of the rotary frequencies
     scaling: RotaryScaling | None = None
     local_theta: float = 0.0  # base in the layers of `window_layers`, without scaling; 0: `theta`, with scaling
+    rotary_dim: int = 0  # dimensions of a head that are rotated, the first ones of its two halves; 0: all
     unrotated_layers: tuple[int, ...] = ()  # layers without rotary positions
     window: int = 0  # positions that the layers of `window_layers` attend to, their own included; 0: all
     window_layers: tuple[int, ...] = ()
@@ -61,6 +62,8 @@ class GptConfig:
     attention_scale: float = 0.0  # factor on the attention scores; 0: 1 / sqrt(head_dim)
     output_norm: bool = False  # normalise the outputs of sub-layers, too
     embedding_scale: float = 1.0  # factor on the embeddings, but not on the output matrix
+    parallel: bool = False  # attention and feed-forward network read the same input (Wang and Komatsuzaki 2021)
+    projection_bias: bool = False  # of the output matrix
     tied: bool = True  # embedding and output share one matrix
     outputs: int = 0  # tokens that can follow, the first ones of the vocabulary; 0: all
     dropout: float = 0.0
@@ -70,7 +73,7 @@ class GptConfig:
             object.__setattr__(self, "scaling", RotaryScaling(**self.scaling))
         at_least(1, self, "vocabulary_size", "layers")
         at_least(2, self, "max_positions")
-        at_least(0, self, "kv_heads", "window", "outputs", "local_theta", "attention_scale")
+        at_least(0, self, "kv_heads", "window", "outputs", "local_theta", "attention_scale", "rotary_dim")
         one_of((ROTARY, LEARNED), self, "positions")
         if self.heads % (self.kv_heads or self.heads):
             raise ValueError(f"kv_heads: {self.kv_heads} does not divide heads {self.heads}")
@@ -115,12 +118,16 @@ class GptLayer(EncoderLayer):
         self.attention = SelfAttention(shape) if rotary is None else RotaryAttention(shape, rotary)
         self.attention.dropout = config.dropout
         self.attention.scale = config.attention_scale or shape.scale
-        self.window = window
+        self.window, self.parallel = window, config.parallel
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """`[B, T, E]` -> `[B, T, E]`; `mask` `[T, T]` is True where a position sees another one, None: all before it."""
-        context = self.attention(self.attention_residual.enter(x), mask, causal=mask is None)
-        return self.feedforward_residual.around(self.attention_residual.leave(x, context), self.feedforward)
+        return self.finish(x, self.attention(self.attention_residual.enter(x), mask, causal=mask is None))
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Compute what follows attention: `x` is the layer's input, `attended` attention's output."""
+        y = self.attention_residual.leave(x, attended)
+        return self.feedforward_residual.leave(y, self.feedforward(self.feedforward_residual.enter(x if self.parallel else y)))
 
 
 class Gpt(nn.Module):
@@ -132,9 +139,9 @@ class Gpt(nn.Module):
         rotary = local = None
         if config.positions == ROTARY:
             sizes = config.max_positions, config.attention.head_dim
-            rotary = local = Rotary(*sizes, config.theta, config.scaling)
+            rotary = local = Rotary(*sizes, config.theta, config.scaling, config.rotary_dim)
             if config.local_theta:
-                local = Rotary(*sizes, config.local_theta)
+                local = Rotary(*sizes, config.local_theta, rotary_dim=config.rotary_dim)
         self.tokens = nn.Embedding(config.vocabulary_size, config.model_dim)
         self.positions = LearnedPositions(config.max_positions, config.model_dim) if rotary is None else None
         self.dropout = nn.Dropout(config.dropout)
@@ -143,7 +150,7 @@ class Gpt(nn.Module):
         rotations = [None if layer in config.unrotated_layers else each for layer, each in enumerate(rotations)]
         self.layers = nn.ModuleList(GptLayer(config, *each) for each in zip(rotations, windows, strict=True))
         self.norm = make_norm(config.block)
-        self.projection = nn.Linear(config.model_dim, config.output_count, bias=False)
+        self.projection = nn.Linear(config.model_dim, config.output_count, config.projection_bias)
         if config.tied:
             self.projection.weight = self.tokens.weight
         self._initialise()

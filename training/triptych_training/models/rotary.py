@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from triptych_training.checks import at_least, one_of
 from triptych_training.models.attention import AttentionShape, SelfAttention
 
-SCALINGS = ("linear", "llama3")
+SCALINGS = ("linear", "llama3", "longrope")
 
 
 @dataclass(frozen=True)
@@ -17,19 +18,23 @@ class RotaryScaling:
     """Change of the frequencies for contexts longer than those of the first training.
 
     "linear" divides all frequencies by `factor` (Chen et al. 2023); "llama3" only low ones (Llama Team 2024): those with less
-    than `low` turns in `original` positions, none of those with more than `high`, and in between a mixture.
+    than `low` turns in `original` positions, none of those with more than `high`, and in between a mixture. "longrope" (Ding et
+    al. 2024) divides each by one of its own, and multiplies what is rotated by `amplitude`.
 
     Raises:
         ValueError: a field is out of range; the message names field, value and limit.
     """
 
     kind: str
-    factor: float
+    factor: float = 1.0
     low: float = 1.0
     high: float = 4.0
     original: int = 8192
+    divisors: tuple[float, ...] = ()
+    amplitude: float = 1.0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "divisors", tuple(self.divisors))
         one_of(SCALINGS, self, "kind")
         at_least(1, self, "factor", "original")
         if not 0 < self.low < self.high:
@@ -37,6 +42,12 @@ class RotaryScaling:
 
     def apply(self, frequencies: Tensor) -> Tensor:
         """Scale angular frequencies, in radians for each position."""
+        if self.kind == "longrope":
+            if len(self.divisors) != len(frequencies):
+                raise ValueError(
+                    f"divisors: {len(self.divisors)} of them, expected one for each of {len(frequencies)} frequencies"
+                )
+            return frequencies / frequencies.new_tensor(self.divisors)
         if self.kind == "linear":
             return frequencies / self.factor
         turns = self.original * frequencies / (2 * math.pi)
@@ -47,27 +58,40 @@ class RotaryScaling:
 class Rotary(nn.Module):
     """Rotation of queries and keys by angles that grow with the position.
 
-    Dimension i is rotated together with dimension i + D/2, as in GPT-NeoX. The tables `[positions, D/2]` are neither trained
+    Dimension i is rotated together with dimension i + D/2, as in Llama. The tables `[positions, D/2]` are neither trained
     nor stored in checkpoints.
 
+    Args:
+        positions: rows of the tables.
+        head_dim: D.
+        theta: base of the frequencies.
+        scaling: of the frequencies.
+        rotary_dim: dimensions that are rotated: the first ones of both halves; 0: all.
+
     Raises:
-        ValueError: `head_dim` is odd.
+        ValueError: `head_dim` or `rotary_dim` is odd, or `rotary_dim` is above `head_dim`.
     """
 
     cosines: Tensor
     sines: Tensor
 
-    def __init__(self, positions: int, head_dim: int, theta: float, scaling: RotaryScaling | None = None) -> None:
+    def __init__(
+        self, positions: int, head_dim: int, theta: float, scaling: RotaryScaling | None = None, rotary_dim: int = 0
+    ) -> None:
         super().__init__()
+        rotated = rotary_dim or head_dim
         if head_dim % 2:
             raise ValueError(f"head_dim: {head_dim} is odd; rotary positions need pairs of dimensions")
+        if rotated % 2 or rotated > head_dim:
+            raise ValueError(f"rotary_dim: {rotated} is odd, or above head_dim {head_dim}")
         # Always on the CPU, even if modules are built on the meta device; in float32, as such models were trained.
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
+        exponents = torch.arange(0, rotated, 2, dtype=torch.float32, device="cpu") / rotated
         frequencies = 1.0 / theta**exponents
         frequencies = frequencies if scaling is None else scaling.apply(frequencies)
         angles = torch.arange(positions, dtype=torch.float32, device="cpu")[:, None] * frequencies
-        self.register_buffer("cosines", angles.cos(), persistent=False)
-        self.register_buffer("sines", angles.sin(), persistent=False)
+        amplitude, rest = scaling.amplitude if scaling else 1.0, (0, (head_dim - rotated) // 2)
+        self.register_buffer("cosines", functional.pad(angles.cos() * amplitude, rest, value=1.0), persistent=False)
+        self.register_buffer("sines", functional.pad(angles.sin() * amplitude, rest), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Rotate `[B, H, T, D]`, positions 0 to T - 1."""

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from triptych_export.generation_source import GenerationSource
-from triptych_export.huggingface.architectures.decoders import GPT2_MAPPING, GPT2_NEUTRAL, gpt2_members, load_gpt, make_source
+from triptych_export.huggingface.architectures.decoders import load_gpt, make_source
+from triptych_export.huggingface.architectures.gpt_decoders import GPT2_MAPPING, GPT2_NEUTRAL, gpt2_members
 from triptych_export.huggingface.checkpoint.config import check_architecture, integer
 from triptych_export.huggingface.checkpoint.image import FILE, class_names, read_image_processor
 from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules, make_model
@@ -54,7 +55,7 @@ def load_image_gpt(folder: Folder) -> ImageCheckpoint | GenerationSource:
     model.colours = torch.from_numpy(colours)
     rules = [*(Rule(f"gpt.{rule.ours}", *rule.theirs, change=rule.change) for rule in GPT2_MAPPING.rules)]
     rules.append(Rule("classifier", "score"))
-    load_rules(model, weights, rules, (*GPT2_MAPPING.ignored, "lm_head.weight"), (GPT2_MAPPING.prefix,))
+    load_rules(model, weights, rules, (*GPT2_MAPPING.ignored, "lm_head.weight"), GPT2_MAPPING.prefixes)
     labels = class_names(folder, model.config.classes)
     return ImageCheckpoint(model, labels, image, {"architecture": folder.architecture}, family=folder.model_type)
 

@@ -6,7 +6,9 @@ from functools import partial
 from triptych_export.errors import WeightsError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, t5
-from triptych_export.huggingface.architectures.decoders import DECODERS, load_decoder
+from triptych_export.huggingface.architectures.decoders import load_decoder
+from triptych_export.huggingface.architectures.gpt_decoders import GPTS
+from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
 from triptych_export.huggingface.checkpoint.text import MODULES, load_text
@@ -44,6 +46,7 @@ LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint 
     "vit": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
     "xlm-roberta": _ROBERTA,
 }
+DECODERS = {**GPTS, **LLAMAS}
 
 
 def load(folder: Folder, source_language: str = "", target_language: str = "") -> Loaded:
@@ -82,8 +85,8 @@ def _loader(folder: Folder, source_language: str, target_language: str) -> tuple
     if source_language or target_language:
         raise folder.config_error(f"{_kind(folder)} does not translate; remove source_language and target_language")
     if folder.model_type in DECODERS:
-        mapping, neutral = DECODERS[folder.model_type]
-        return neutral, lambda: load_decoder(folder, mapping)
+        mapping = DECODERS[folder.model_type]
+        return mapping.neutral, lambda: load_decoder(folder, mapping)
     encode, neutral = LOADERS[folder.model_type]
     return neutral, lambda: encode(folder)
 

@@ -32,6 +32,10 @@ class Rule:
         self.change = change  # applied to the concatenated tensor; must work on tensors of PyTorch's meta device too
         self.others = others  # alternative names under which the checkpoint may store the same tensor
 
+    def changed(self, change: Change | None) -> "Rule":
+        """Return the rule with another change."""
+        return Rule(self.ours, *self.theirs, change=change, others=self.others)
+
 
 @dataclass(frozen=True)
 class ParameterSource:

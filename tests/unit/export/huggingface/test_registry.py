@@ -12,8 +12,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.architectures.decoders import DECODERS, GPT2_MAPPING, load_gpt
-from triptych_export.huggingface.architectures.registry import LOADERS, TRANSLATION_LOADERS, load
+from triptych_export.huggingface.architectures.decoders import load_gpt
+from triptych_export.huggingface.architectures.gpt_decoders import GPT2_MAPPING
+from triptych_export.huggingface.architectures.registry import DECODERS, LOADERS, TRANSLATION_LOADERS, load
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.generation import read_generation
 from triptych_export.huggingface.checkpoint.image import read_image_processor
@@ -28,7 +29,8 @@ from ....fixtures.toy import HERE
 
 SUPPORTED = (
     "supported are encoder-decoders: bart, m2m_100, marian, mbart, mt5, t5; "
-    "decoders: gemma3_text, gpt2, llama, mistral, qwen2, qwen3, smollm3; encoders: "
+    "decoders: codegen, ernie4_5, gemma, gemma3_text, glm, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, helium, llama, "
+    "mistral, opt, phi, phi3, qwen2, qwen3, smollm3, stablelm, starcoder2; encoders: "
 )
 
 
@@ -149,7 +151,7 @@ def test_mistral_has_a_window_unless_it_is_null(given: dict[str, Any], window: i
     shape = {"num_attention_heads": 2, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     config = {**shape, "max_position_embeddings": 9_000, **given}
     write_json(tmp_path / "config.json", config)
-    members = DECODERS["mistral"][0].members(Folder(tmp_path))
+    members = DECODERS["mistral"].members(Folder(tmp_path))
     assert (members["window"], list(members["window_layers"])) == (window, [0] if window else [])
 
 

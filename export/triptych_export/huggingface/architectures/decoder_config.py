@@ -1,0 +1,190 @@
+"""Readers that several decoder-only families share: rotary positions, windows, and the order of attention's weights."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from triptych_export.huggingface.checkpoint.config import COMMON, activation, integer
+from triptych_export.huggingface.checkpoint.mapping import Change
+from triptych_export.huggingface.folder import Folder, neutral
+from triptych_training.models.gpt import ROTARY, GptConfig
+from triptych_training.models.rotary import RotaryScaling
+
+Rows = Callable[[int, int, int], tuple[Tensor, Tensor, Tensor]]  # by heads, heads of keys and values, and their size
+LAYERS = "layers.{i}"
+QUERY_KEY_VALUE = f"{LAYERS}.attention.query_key_value"
+LOCAL, GLOBAL = "sliding_attention", "full_attention"
+CONSTANTS = ("*.rotary_emb.inv_freq",)
+DECODER = {**COMMON, **neutral("attention_dropout", is_encoder_decoder=(False,))}
+# Members of rope_parameters (formerly rope_scaling) by kind: their name in RotaryScaling.
+SCALINGS: Mapping[str, Mapping[str, str]] = {
+    "default": {},
+    "linear": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "low_freq_factor": "low",
+        "high_freq_factor": "high",
+        "original_max_position_embeddings": "original",
+    },
+    "longrope": {"short_factor": "divisors"},
+}
+PARTIAL = "partial_rotary_factor"
+OLD_KINDS = {"su": "longrope"}
+LONGROPE = ("long_factor", "factor", "attention_factor", "original_max_position_embeddings")
+
+
+def positive(folder: Folder, name: str, default: int) -> int:
+    """Read an integer of at least 1; raises ValueError, which names member and value, if it is not."""
+    if (value := integer(folder, name, default)) < 1:
+        raise ValueError(f"{name}: {value} is below 1")
+    return value
+
+
+def windows(folder: Folder, layers: int, default: Sequence[int], always: bool = False) -> dict[str, Any]:
+    """Read the sliding window and its layers; older files do not list them: then they are those of `default`."""
+    window = integer(folder, "sliding_window", 0)  # Qwen's files have one that they do not use
+    window = window if always or folder.config.get("use_sliding_window", False) else 0
+    kinds = folder.config.get("layer_types")
+    if kinds is None:
+        kinds = [LOCAL if (always or window) and layer in default else GLOBAL for layer in range(layers)]
+    if len(kinds) != layers or set(kinds) - {GLOBAL, LOCAL} or (LOCAL in kinds and not window):
+        raise ValueError(f"layer_types: {kinds} do not fit {layers} layers with a sliding_window of {window}")
+    return {"window": window, "window_layers": [layer for layer, kind in enumerate(kinds) if kind == LOCAL]}
+
+
+def llama_members(
+    folder: Folder,
+    default_theta: float = 10_000.0,
+    layers: str = "",
+    rotated: float | None = None,
+    former: tuple[str, str] = ("rope_theta", PARTIAL),
+) -> dict[str, Any]:
+    """Read the members of GptConfig that Llama has.
+
+    Args:
+        folder: of the checkpoint.
+        default_theta: base of the rotary frequencies.
+        layers: kind of layers whose rotary positions are read; empty: all have the same.
+        rotated: default share of a head that is rotated; None: the family rotates whole heads.
+        former: names of base and share in older files.
+    """
+    heads, width = integer(folder, "num_attention_heads"), integer(folder, "hidden_size")
+    head_dim = integer(folder, "head_dim", width // heads)
+    theta, scaling = rotary(folder, default_theta, layers, former[0], rotated is not None)
+    most = integer(folder, "max_position_embeddings")
+    biased = bool(folder.config.get("attention_bias", False))
+    return {
+        "model_dim": width,
+        "heads": heads,
+        "kv_heads": integer(folder, "num_key_value_heads", heads),
+        "head_dim": head_dim,
+        "rotary_dim": 0 if rotated is None else _rotary_dim(folder, head_dim, rotated, former[1]),
+        "feedforward_dim": integer(folder, "intermediate_size"),
+        "layers": integer(folder, "num_hidden_layers"),
+        # With more positions, the frequencies of all would change: "longrope" has two sets of them.
+        "max_positions": min(most, scaling.original) if scaling and scaling.kind == "longrope" else most,
+        "activation": activation(folder, "hidden_act", "silu"),
+        "norm_epsilon": folder.config.get("rms_norm_eps", 1e-6),
+        "theta": theta,
+        "scaling": scaling,
+        "bias": bool(folder.config.get("mlp_bias", False)),
+        "input_bias": biased,
+        "output_bias": biased,
+    }
+
+
+def rotary(
+    folder: Folder, default: float, layers: str = "", base: str = "rope_theta", partial: bool = False
+) -> tuple[float, RotaryScaling | None]:
+    """Read the base of the rotary frequencies and their scaling; if kinds of layers have their own, those of `layers`.
+
+    `partial`: the family may rotate a part of each head, which `_rotary_dim` reads.
+
+    Raises:
+        SourceError: the scaling is not supported, or its members are missing or unknown.
+    """
+    given = folder.config.get("rope_parameters") or {}
+    given = given.get(layers) if layers else given
+    given = dict(given or (layers != LOCAL and folder.config.get("rope_scaling")) or {})
+    old, kind = given.pop("type", "default"), given.pop("rope_type", None)
+    kind = old if kind is None else kind
+    kind = OLD_KINDS.get(kind, str(kind))
+    theta = given.pop("rope_theta", None)
+    theta = folder.config.get(base, default) if theta is None else theta
+    if kind not in SCALINGS:
+        raise folder.config_error(f"rope_type: {kind!r} is not supported; supported: {', '.join(SCALINGS)}")
+    if partial or given.get(PARTIAL) == 1.0:
+        given.pop(PARTIAL, None)
+    known = {*SCALINGS[kind], *(LONGROPE if kind == "longrope" else ())}
+    if unknown := sorted(name for name in given.keys() - known if given[name] is not None):
+        raise folder.config_error(f"rope_parameters: {', '.join(unknown)}: not supported with rope_type {kind!r}")
+    if missing := sorted(SCALINGS[kind].keys() - given.keys()):
+        raise folder.config_error(f"rope_parameters: {', '.join(missing)}: missing for rope_type {kind!r}")
+    members: dict[str, Any] = {ours: given[theirs] for theirs, ours in SCALINGS[kind].items()}
+    if kind == "longrope":
+        members |= _longrope(folder, given)
+    return float(theta), RotaryScaling(kind, **members) if members else None
+
+
+def _longrope(folder: Folder, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the positions of the first training, and the amplitude that follows from the ratio of all positions to them."""
+    most = integer(folder, "max_position_embeddings")
+    original = given.get("original_max_position_embeddings") or integer(folder, "original_max_position_embeddings", most)
+    factor = given.get("factor") or most / original
+    usual = (1 + log(factor) / log(original)) ** 0.5 if factor > 1 else 1.0
+    return {"original": original, "amplitude": given.get("attention_factor") or usual}
+
+
+def _rotary_dim(folder: Folder, head_dim: int, default: float, name: str) -> int:
+    """Read how many of a head's dimensions are rotated, from the share in config.json; `name` is its former name."""
+    given = folder.config.get("rope_parameters") or {}
+    share = folder.config.get(name, default) if given.get(PARTIAL) is None else given[PARTIAL]
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ValueError(f"{PARTIAL}: {share!r} is not a number above 0 and up to 1")
+    return int(head_dim * share)
+
+
+def rotated_rows(config: GptConfig, neighbours: bool = False, rows: Rows | None = None) -> dict[str, Change]:
+    """Order the weights of queries, keys and values as our attention needs them.
+
+    Ours rotates a dimension together with that half a head further on. Others rotate the first `rotary_dim` dimensions, each
+    with that half as many further on, or with its neighbour. Products of queries and keys do not depend on the order.
+
+    Args:
+        config: of the model.
+        neighbours: dimensions 2i and 2i + 1 are rotated together.
+        rows: gives the rows of the checkpoint's matrix with queries, keys and values; None: one after the other.
+    """
+    shape = config.attention
+    size, rotated = shape.head_dim, config.rotary_dim or shape.head_dim
+    order = torch.arange(size)
+    first, rest = order[:rotated].view(-1, 2).T if neighbours else order[:rotated].view(2, -1), order[rotated:].view(2, -1)
+    order = torch.cat((first, rest), dim=1).flatten() if config.positions == ROTARY else order
+    query, key, value = (rows or rows_apart)(config.heads, config.kv_heads or config.heads, size)
+    every = torch.cat([part.flatten() for part in (query[:, order], key[:, order], value)])
+    return {QUERY_KEY_VALUE: lambda weight: weight[every]}
+
+
+def first_rotated(_: Folder, config: GptConfig) -> Mapping[str, Change]:
+    """Changes for families that rotate halves of the first dimensions."""
+    return rotated_rows(config)
+
+
+def neighbours_rotated(_: Folder, config: GptConfig) -> Mapping[str, Change]:
+    """Changes for families that rotate neighbours."""
+    return rotated_rows(config, neighbours=True)
+
+
+def rows_apart(heads: int, shared: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of all queries' heads, all keys' and all values', `[H, D]`, `[K, D]` and `[K, D]`."""
+    rows = torch.arange((heads + 2 * shared) * size).view(-1, size)
+    return rows[:heads], rows[heads:-shared], rows[-shared:]
+
+
+def rows_by_group(heads: int, shared: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """As `rows_apart`, where each head of keys follows the queries that share it, and precedes its values."""
+    groups = torch.arange((heads + 2 * shared) * size).view(shared, -1, size)
+    return groups[:, :-2].flatten(0, 1), groups[:, -2], groups[:, -1]

@@ -1,0 +1,268 @@
+"""GPT-2 and its relatives: layer norm, and a feed-forward network without a gate (but for StableLM's).
+
+GPT-2, Radford et al. 2019; GPT-Neo, Black et al. 2021; GPT-J, Wang and Komatsuzaki 2021; GPT-NeoX, Black et al. 2022 (Pythia,
+Biderman et al. 2023); OPT, Zhang et al. 2022; CodeGen, Nijkamp et al. 2022; GPTBigCode, Ben Allal et al. 2023; Phi, Li et al.
+2023; StarCoder2, Lozhkov et al. 2024; StableLM 2, Bellagente et al. 2024.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from triptych_export.huggingface.architectures.decoder_config import (
+    CONSTANTS,
+    DECODER,
+    LAYERS,
+    QUERY_KEY_VALUE,
+    first_rotated,
+    llama_members,
+    neighbours_rotated,
+    rotated_rows,
+    rows_by_group,
+)
+from triptych_export.huggingface.architectures.decoders import DecoderMapping
+from triptych_export.huggingface.architectures.llama_decoders import LLAMA_RULES, mistral_members
+from triptych_export.huggingface.checkpoint.config import activation, integer
+from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
+from triptych_export.huggingface.folder import Folder, neutral
+from triptych_training.models.gpt import GPT2, ROTARY, GptConfig
+
+GPT2_NEUTRAL = {
+    **DECODER,
+    **neutral(
+        """
+        n_ctx embd_pdrop resid_pdrop attn_pdrop reorder_and_upcast_attn
+        summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+        attention_softmax_in_fp32 scale_attention_softmax_in_fp32 num_key_value_heads
+        inference_runner max_batch_size max_sequence_length pad_key_length pre_allocate_kv_cache validate_runner_input
+        """,
+        rotary=(True,),
+        scale_attn_weights=(True,),
+        scale_attn_by_inverse_layer_idx=(False,),
+    ),
+}
+OPT_NEUTRAL = {
+    **DECODER,
+    **neutral(
+        "dropout activation_dropout layerdrop init_std prefix",
+        do_layer_norm_before=(True,),
+        layer_norm_elementwise_affine=(True,),
+        _remove_final_layer_norm=(False,),
+    ),
+}
+NEOX_NEUTRAL = {**DECODER, **neutral("hidden_dropout classifier_dropout")}
+NEO_NEUTRAL = {**GPT2_NEUTRAL, **neutral("resid_dropout embed_dropout classifier_dropout attention_types")}
+PHI_NEUTRAL = {**DECODER, **neutral("embd_pdrop resid_pdrop", qk_layernorm=(False,))}
+STABLELM_NEUTRAL = {**DECODER, **neutral("hidden_dropout", qk_layernorm=(False,), use_parallel_residual=(False,))}
+STARCODER_NEUTRAL = {
+    **DECODER,
+    **neutral("residual_dropout embedding_dropout", norm_type=("layer_norm",), mlp_type=("default",)),
+}
+
+
+def gpt2_members(folder: Folder, default_activation: str = "gelu_new") -> dict[str, Any]:
+    """Members of GptConfig from those of GPT-2 and ImageGPT."""
+    width = integer(folder, "n_embd")
+    return {
+        **GPT2,
+        "model_dim": width,
+        "heads": integer(folder, "n_head"),
+        "feedforward_dim": integer(folder, "n_inner", 4 * width),
+        "layers": integer(folder, "n_layer"),
+        "max_positions": integer(folder, "n_positions"),
+        "activation": activation(folder, "activation_function", default_activation),
+        "norm_epsilon": folder.config.get("layer_norm_epsilon", 1e-5),
+    }
+
+
+def _big_code_members(folder: Folder) -> dict[str, Any]:
+    shared = folder.config.get("multi_query", True)
+    return {**gpt2_members(folder, "gelu_pytorch_tanh"), "kv_heads": 1 if shared else integer(folder, "n_head")}
+
+
+def _gptj_members(folder: Folder) -> dict[str, Any]:
+    rotated = {"positions": ROTARY, "rotary_dim": integer(folder, "rotary_dim")}
+    biases = {"input_bias": False, "output_bias": False, "projection_bias": True}
+    return {**gpt2_members(folder), **rotated, **biases, "parallel": True}
+
+
+def _codegen_members(folder: Folder) -> dict[str, Any]:
+    members = _gptj_members(folder)
+    if members["heads"] % CORES:
+        raise ValueError(f"n_head: {members['heads']} is not a multiple of {CORES}")
+    return members
+
+
+def _neo_members(folder: Folder) -> dict[str, Any]:
+    width, layers = integer(folder, "hidden_size"), integer(folder, "num_layers")
+    kinds = folder.config.get("attention_layers")
+    if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - {"global", "local"}:
+        raise ValueError(f"attention_layers: {kinds!r:.80} are not 'global' or 'local' for each of {layers} layers")
+    return {
+        **GPT2,
+        "model_dim": width,
+        "heads": integer(folder, "num_heads"),
+        "feedforward_dim": integer(folder, "intermediate_size", 4 * width),
+        "layers": layers,
+        "max_positions": integer(folder, "max_position_embeddings"),
+        "window": integer(folder, "window_size", 256),
+        "window_layers": [layer for layer, kind in enumerate(kinds) if kind == "local"],
+        "activation": activation(folder, "activation_function", "gelu_new"),
+        "norm_epsilon": folder.config.get("layer_norm_epsilon", 1e-5),
+        "input_bias": False,
+        "attention_scale": 1.0,
+    }
+
+
+def _opt_members(folder: Folder) -> dict[str, Any]:
+    width, biased = integer(folder, "hidden_size"), bool(folder.config.get("enable_bias", True))
+    if (embedding := integer(folder, "word_embed_proj_dim", width)) != width:
+        raise ValueError(f"word_embed_proj_dim: {embedding} is not hidden_size, {width}; this is not supported")
+    return {
+        **GPT2,
+        "model_dim": width,
+        "heads": integer(folder, "num_attention_heads"),
+        "feedforward_dim": integer(folder, "ffn_dim"),
+        "layers": integer(folder, "num_hidden_layers"),
+        "max_positions": integer(folder, "max_position_embeddings"),
+        "activation": activation(folder, "activation_function", "relu"),
+        **{"bias": biased, "input_bias": biased, "output_bias": biased},
+    }
+
+
+def _neox_members(folder: Folder) -> dict[str, Any]:
+    members = llama_members(folder, rotated=0.25, former=("rotary_emb_base", "rotary_pct"))
+    biased, parallel = bool(folder.config.get("attention_bias", True)), folder.config.get("use_parallel_residual", True)
+    biases = {"bias": True, "input_bias": biased, "output_bias": biased}
+    return {**members, **_layer_norm(folder), **biases, "parallel": bool(parallel)}
+
+
+def _phi_members(folder: Folder) -> dict[str, Any]:
+    biases = dict.fromkeys(("bias", "input_bias", "output_bias", "projection_bias"), True)
+    return {**llama_members(folder, rotated=0.5), **_layer_norm(folder), **biases, "parallel": True}
+
+
+def _starcoder2_members(folder: Folder) -> dict[str, Any]:
+    biases = dict.fromkeys(("bias", "input_bias", "output_bias"), bool(folder.config.get("use_bias", True)))
+    return {**mistral_members(folder, 0), **_layer_norm(folder, "norm_epsilon"), **biases}
+
+
+def _stablelm_members(folder: Folder) -> dict[str, Any]:
+    biases = {"input_bias": bool(folder.config.get("use_qkv_bias", False)), "output_bias": False}
+    return {**llama_members(folder, rotated=0.25), **_layer_norm(folder), **biases, "gated": True}
+
+
+def _layer_norm(folder: Folder, epsilon: str = "layer_norm_eps") -> dict[str, Any]:
+    return {"norm_kind": "layer", "norm_epsilon": folder.config.get(epsilon, 1e-5), "gated": False}
+
+
+def _grouped(_: Folder, config: GptConfig) -> Mapping[str, Change]:
+    return rotated_rows(config, rows=rows_by_group)
+
+
+def _codegen_changes(_: Folder, config: GptConfig) -> Mapping[str, Change]:
+    return rotated_rows(config, neighbours=True, rows=_rows_by_core)
+
+
+def _rows_by_core(heads: int, _: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of queries, keys and values of CodeGen, which are apart for each of the four cores that it was trained on."""
+    cores = torch.arange(3 * heads * size).view(CORES, 3, -1, size)
+    return cores[:, 0].flatten(0, 1), cores[:, 2].flatten(0, 1), cores[:, 1].flatten(0, 1)
+
+
+def _transposed(weight: Tensor) -> Tensor:
+    """Turn a weight `[inputs, outputs]` of a "Conv1D"; biases stay."""
+    return weight.T if weight.dim() == 2 else weight
+
+
+def _after_padding(weight: Tensor) -> Tensor:
+    """Drop the first rows of OPT's positions, which padding would have."""
+    return weight[2:]
+
+
+CORES = 4  # of CodeGen
+GPT2_RULES = (
+    Rule(QUERY_KEY_VALUE, "h.{i}.attn.c_attn", change=_transposed),
+    Rule(f"{LAYERS}.attention.output", "h.{i}.attn.c_proj", change=_transposed),
+    Rule(f"{LAYERS}.feedforward.expand", "h.{i}.mlp.c_fc", change=_transposed),
+    Rule(f"{LAYERS}.feedforward.contract", "h.{i}.mlp.c_proj", change=_transposed),
+    Rule(f"{LAYERS}.attention_residual.norm", "h.{i}.ln_1"),
+    Rule(f"{LAYERS}.feedforward_residual.norm", "h.{i}.ln_2"),
+    Rule("tokens", "wte"),
+    Rule("positions", "wpe"),
+    Rule("norm", "ln_f"),
+    Rule("projection", "lm_head"),
+)
+LINEAR_RULES = tuple(rule.changed(None) for rule in GPT2_RULES)  # without "Conv1D"
+QKV = [f"{name}_proj" for name in "qkv"]
+NEO_RULES = (
+    Rule(QUERY_KEY_VALUE, *(f"h.{{i}}.attn.attention.{name}" for name in QKV)),
+    Rule(f"{LAYERS}.attention.output", "h.{i}.attn.attention.out_proj"),
+    *LINEAR_RULES,
+)
+GPTJ_RULES = (
+    Rule(QUERY_KEY_VALUE, *(f"h.{{i}}.attn.{name}" for name in QKV)),
+    Rule(f"{LAYERS}.attention.output", "h.{i}.attn.out_proj"),
+    Rule(f"{LAYERS}.feedforward.expand", "h.{i}.mlp.fc_in"),
+    Rule(f"{LAYERS}.feedforward.contract", "h.{i}.mlp.fc_out"),
+    Rule(f"{LAYERS}.feedforward_residual.norm", "h.{i}.ln_1"),
+    *LINEAR_RULES,
+)
+CODEGEN_RULES = (Rule(QUERY_KEY_VALUE, "h.{i}.attn.qkv_proj"), *GPTJ_RULES)
+NEOX_BLOCK = ("attention.dense", "input_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "post_attention_layernorm")
+NEOX_RULES = (
+    *block_rules(LAYERS, LAYERS, ["attention.query_key_value"], *NEOX_BLOCK),
+    Rule("tokens", "embed_in"),
+    Rule("norm", "final_layer_norm"),
+    Rule("projection", "embed_out", others=("lm_head",)),
+)
+OPT_RULES = (
+    *block_rules(
+        *(LAYERS, LAYERS, [f"self_attn.{name}" for name in QKV], "self_attn.out_proj"),
+        *("self_attn_layer_norm", "fc1", "fc2", "final_layer_norm"),
+    ),
+    Rule("tokens", "embed_tokens"),
+    Rule("positions", "embed_positions", change=_after_padding),
+    Rule("norm", "final_layer_norm"),
+    Rule("projection", "lm_head"),
+)
+PHI_RULES = (
+    Rule(f"{LAYERS}.attention.output", f"{LAYERS}.self_attn.dense"),
+    Rule(f"{LAYERS}.feedforward.expand", f"{LAYERS}.mlp.fc1"),
+    Rule(f"{LAYERS}.feedforward.contract", f"{LAYERS}.mlp.fc2"),
+    Rule(f"{LAYERS}.feedforward_residual.norm", f"{LAYERS}.input_layernorm"),
+    Rule("norm", "final_layernorm"),
+    *LLAMA_RULES,
+)
+STARCODER_RULES = (
+    Rule(f"{LAYERS}.feedforward.expand", f"{LAYERS}.mlp.c_fc"),
+    Rule(f"{LAYERS}.feedforward.contract", f"{LAYERS}.mlp.c_proj"),
+    *LLAMA_RULES,
+)
+MASKS = ("*h.*.attn.bias", "*h.*.attn.masked_bias")
+_gpt = partial(DecoderMapping, prefixes=("transformer.",), neutral=GPT2_NEUTRAL, ignored=MASKS)
+_modern = partial(DecoderMapping, prefixes=("model.",), ignored=CONSTANTS)
+GPT2_MAPPING = _gpt("GPT2LMHeadModel", gpt2_members, GPT2_RULES, tied=True)
+GPTS: Mapping[str, DecoderMapping] = {
+    "codegen": _gpt("CodeGenForCausalLM", _codegen_members, CODEGEN_RULES, changes=_codegen_changes),
+    "gpt2": GPT2_MAPPING,
+    "gpt_bigcode": _gpt("GPTBigCodeForCausalLM", _big_code_members, LINEAR_RULES, changes=_grouped, tied=True),
+    "gpt_neo": replace(
+        _gpt("GPTNeoForCausalLM", _neo_members, NEO_RULES, neutral=NEO_NEUTRAL, tied=True),
+        ignored=("*.attn.attention.bias", "*.attn.attention.masked_bias"),
+    ),
+    "gpt_neox": DecoderMapping(
+        *("GPTNeoXForCausalLM", _neox_members, NEOX_RULES, ("gpt_neox.",), NEOX_NEUTRAL),
+        ignored=(*CONSTANTS, "*.attention.bias", "*.attention.masked_bias"),
+        changes=_grouped,
+    ),
+    "gptj": _gpt("GPTJForCausalLM", _gptj_members, GPTJ_RULES, changes=neighbours_rotated),
+    "opt": DecoderMapping("OPTForCausalLM", _opt_members, OPT_RULES, ("model.decoder.", "decoder."), OPT_NEUTRAL, tied=True),
+    "phi": _modern("PhiForCausalLM", _phi_members, PHI_RULES, neutral=PHI_NEUTRAL, changes=first_rotated),
+    "stablelm": _modern("StableLmForCausalLM", _stablelm_members, LLAMA_RULES, neutral=STABLELM_NEUTRAL, changes=first_rotated),
+    "starcoder2": _modern("Starcoder2ForCausalLM", _starcoder2_members, STARCODER_RULES, neutral=STARCODER_NEUTRAL, tied=True),
+}

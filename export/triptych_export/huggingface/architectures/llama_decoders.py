@@ -1,0 +1,198 @@
+"""Llama and its relatives: RMS norm, rotary positions, gated feed-forward network.
+
+Llama, Touvron et al. 2023; Mistral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3, Bakouch et
+al. 2025; Gemma and Gemma 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team 2024;
+Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from triptych_export.huggingface.architectures.decoder_config import (
+    CONSTANTS,
+    DECODER,
+    GLOBAL,
+    LAYERS,
+    LOCAL,
+    QUERY_KEY_VALUE,
+    first_rotated,
+    llama_members,
+    neighbours_rotated,
+    positive,
+    rotary,
+    windows,
+)
+from triptych_export.huggingface.architectures.decoders import DecoderMapping
+from triptych_export.huggingface.checkpoint.config import activation, integer
+from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
+from triptych_export.huggingface.folder import Folder, neutral
+from triptych_training.models.gpt import GptConfig
+
+NEUTRAL = {**DECODER, **neutral("pretraining_tp rope_interleaved is_llama_config max_window_layers", use_mrope=(False,))}
+GEMMA_NEUTRAL = {
+    **DECODER,
+    **neutral("_sliding_window_pattern cache_implementation", use_bidirectional_attention=(False,)),  # soft caps are null
+}
+PHI3_NEUTRAL = {**NEUTRAL, **neutral("embd_pdrop resid_pdrop original_max_position_embeddings")}
+
+
+def mistral_members(folder: Folder, default_window: int = 4_096, rotated: float | None = None) -> dict[str, Any]:
+    members = llama_members(folder, rotated=rotated)
+    window = integer(folder, "sliding_window", 0 if "sliding_window" in folder.config else default_window)  # null: none
+    return {**members, "window": window, "window_layers": range(members["layers"] if window else 0)}
+
+
+def _qwen2_members(folder: Folder) -> dict[str, Any]:
+    return {**_qwen_members(folder), "input_bias": True, "output_bias": False}
+
+
+def _qwen3_members(folder: Folder) -> dict[str, Any]:
+    return {**_qwen_members(folder), "head_dim": integer(folder, "head_dim", 128), "qk_norm": True}
+
+
+def _qwen_members(folder: Folder) -> dict[str, Any]:
+    members = llama_members(folder)
+    layers = range(members["layers"])
+    return {**members, **windows(folder, len(layers), layers[integer(folder, "max_window_layers", 28) :])}
+
+
+def _smollm3_members(folder: Folder) -> dict[str, Any]:
+    members = llama_members(folder, 2_000_000.0)
+    layers, interval = members["layers"], integer(folder, "no_rope_layer_interval", 4)
+    rotated = folder.config.get("no_rope_layers")
+    if rotated is None and interval < 1:
+        raise ValueError(f"no_rope_layer_interval: {interval} is below 1")
+    rotated = [(layer + 1) % interval for layer in range(layers)] if rotated is None else rotated
+    if len(rotated) < layers:
+        raise ValueError(f"no_rope_layers: {rotated} do not fit {layers} layers")
+    unrotated = [layer for layer in range(layers) if not rotated[layer]]
+    return {**members, **windows(folder, layers, unrotated), "unrotated_layers": unrotated}
+
+
+def _gemma3_members(folder: Folder) -> dict[str, Any]:
+    if wrong := sorted(set(folder.config.get("rope_parameters") or ()) - {GLOBAL, LOCAL}):
+        raise ValueError(f"rope_parameters: {wrong[0]!r} is no kind of layers; expected {GLOBAL!r} and {LOCAL!r}")
+    members = llama_members(folder, 1_000_000.0, GLOBAL)
+    local_theta, scaling = rotary(folder, 10_000.0, LOCAL, "rope_local_base_freq")
+    if scaling is not None:
+        raise ValueError(f"rope_parameters: {LOCAL}: rope_type: {scaling.kind!r} is not supported")
+    layers, interval = members["layers"], positive(folder, "sliding_window_pattern", 6)
+    return {
+        **members,
+        **windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % interval], always=True),
+        "head_dim": integer(folder, "head_dim", 256),
+        "activation": activation(folder, "hidden_activation", "gelu_pytorch_tanh"),
+        "local_theta": local_theta,
+        "attention_scale": positive(folder, "query_pre_attn_scalar", 256) ** -0.5,
+        "qk_norm": True,
+        "output_norm": True,
+        "embedding_scale": members["model_dim"] ** 0.5,
+    }
+
+
+def _gemma_members(folder: Folder) -> dict[str, Any]:
+    members = llama_members(folder)
+    given = activation(folder, "hidden_activation", "gelu_pytorch_tanh")
+    if folder.config.get("hidden_act", "gelu") != "gelu":  # "gelu" means its approximation here
+        given = activation(folder, "hidden_act")
+    head_dim, scale = integer(folder, "head_dim", 256), members["model_dim"] ** 0.5
+    return {**members, "head_dim": head_dim, "activation": given, "embedding_scale": scale}
+
+
+def _phi3_members(folder: Folder) -> dict[str, Any]:
+    return mistral_members(folder, 0, rotated=1.0)
+
+
+def _granite_members(folder: Folder) -> dict[str, Any]:
+    attention, embedding, *_ = (_factor(folder, f"{name}_multiplier") for name in ("attention", "embedding", "residual"))
+    _factor(folder, "logits_scaling")
+    return {**llama_members(folder), "attention_scale": attention, "embedding_scale": embedding}
+
+
+def _granite_changes(folder: Folder, _: GptConfig) -> Mapping[str, Change]:
+    branches, logits = _factor(folder, "residual_multiplier"), 1 / _factor(folder, "logits_scaling")
+    outputs = (f"{LAYERS}.attention.output", f"{LAYERS}.feedforward.contract")
+    return {**dict.fromkeys(outputs, lambda weight: weight * branches), "norm": lambda weight: weight * logits}
+
+
+def _factor(folder: Folder, name: str) -> float:
+    value = folder.config.get(name, 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ValueError(f"{name}: {value!r} is not a number above 0")
+    return float(value)
+
+
+def _ernie_members(folder: Folder) -> dict[str, Any]:
+    biased = bool(folder.config.get("use_bias", False))
+    return {**llama_members(folder, 500_000.0), "bias": biased, "input_bias": biased, "output_bias": biased}
+
+
+def _helium_members(folder: Folder) -> dict[str, Any]:
+    return {**llama_members(folder, 100_000.0), "output_bias": False}
+
+
+def _glm_members(folder: Folder) -> dict[str, Any]:
+    return {**llama_members(folder, rotated=0.5), "output_bias": False}
+
+
+def _half(weight: Tensor, second: bool) -> Tensor:
+    return weight.chunk(2)[second]
+
+
+def _plus_one(weight: Tensor) -> Tensor:
+    """Turn a norm's weight, of which 1 was subtracted, into its factor."""
+    return weight + 1
+
+
+LLAMA_BLOCK = ("self_attn.o_proj", "input_layernorm", "mlp.up_proj", "mlp.down_proj", "post_attention_layernorm")
+LLAMA_RULES = (
+    *block_rules(LAYERS, LAYERS, [f"self_attn.{name}_proj" for name in "qkv"], *LLAMA_BLOCK),
+    Rule(f"{LAYERS}.attention.query_norm", f"{LAYERS}.self_attn.q_norm"),
+    Rule(f"{LAYERS}.attention.key_norm", f"{LAYERS}.self_attn.k_norm"),
+    Rule(f"{LAYERS}.feedforward.gate", f"{LAYERS}.mlp.gate_proj"),
+    Rule("tokens", "embed_tokens"),
+    Rule("norm", "norm"),
+    Rule("projection", "lm_head"),
+)
+GEMMA3_NORMS = {
+    f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
+    f"{LAYERS}.attention_residual.output_norm": f"{LAYERS}.post_attention_layernorm",
+    f"{LAYERS}.attention.query_norm": f"{LAYERS}.self_attn.q_norm",
+    f"{LAYERS}.attention.key_norm": f"{LAYERS}.self_attn.k_norm",
+    f"{LAYERS}.feedforward_residual.norm": f"{LAYERS}.pre_feedforward_layernorm",
+    f"{LAYERS}.feedforward_residual.output_norm": f"{LAYERS}.post_feedforward_layernorm",
+    "norm": "norm",
+}
+GEMMA3_RULES = (*(Rule(ours, theirs, change=_plus_one) for ours, theirs in GEMMA3_NORMS.items()), *LLAMA_RULES)
+NORMS = {
+    f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
+    f"{LAYERS}.feedforward_residual.norm": f"{LAYERS}.post_attention_layernorm",
+    "norm": "norm",
+}
+GEMMA_RULES = (*(Rule(ours, theirs, change=_plus_one) for ours, theirs in NORMS.items()), *LLAMA_RULES)
+GATE_UP = f"{LAYERS}.mlp.gate_up_proj"
+GLM_RULES = (
+    Rule(f"{LAYERS}.feedforward.gate", GATE_UP, change=partial(_half, second=False)),
+    Rule(f"{LAYERS}.feedforward.expand", GATE_UP, change=partial(_half, second=True)),
+    *LLAMA_RULES,
+)
+PHI3_RULES = (Rule(QUERY_KEY_VALUE, f"{LAYERS}.self_attn.qkv_proj"), *GLM_RULES)
+_llama = partial(DecoderMapping, rules=LLAMA_RULES, prefixes=("model.",), neutral=NEUTRAL, ignored=CONSTANTS)
+_gemma = partial(_llama, neutral=GEMMA_NEUTRAL, tied=True)
+LLAMAS: Mapping[str, DecoderMapping] = {
+    "ernie4_5": _llama("Ernie4_5ForCausalLM", _ernie_members, changes=neighbours_rotated, tied=True),
+    "gemma": _gemma("GemmaForCausalLM", _gemma_members, rules=GEMMA_RULES),
+    "gemma3_text": _gemma("Gemma3ForCausalLM", _gemma3_members, rules=GEMMA3_RULES),
+    "glm": _llama("GlmForCausalLM", _glm_members, rules=GLM_RULES, changes=neighbours_rotated),
+    "granite": _llama("GraniteForCausalLM", _granite_members, changes=_granite_changes),
+    "helium": _llama("HeliumForCausalLM", _helium_members, changes=neighbours_rotated),
+    "llama": _llama("LlamaForCausalLM", llama_members),
+    "mistral": _llama("MistralForCausalLM", mistral_members),
+    "phi3": _llama("Phi3ForCausalLM", _phi3_members, rules=PHI3_RULES, changes=first_rotated, neutral=PHI3_NEUTRAL),
+    "qwen2": _llama("Qwen2ForCausalLM", _qwen2_members),
+    "qwen3": _llama("Qwen3ForCausalLM", _qwen3_members),
+    "smollm3": _llama("SmolLM3ForCausalLM", _smollm3_members, tied=True),
+}
