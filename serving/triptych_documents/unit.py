@@ -41,7 +41,6 @@ class Unit:
     pieces: tuple[Piece, ...]  # text with entities and escapes resolved, and codes, in order
     where: str  # human-readable place: "line 12", "cue 7", "messages.title"
     keeps_space: bool = False  # white space is significant; otherwise any run of it counts as one space and may change
-    context: str = ""  # distinguishes equal texts in a translation memory, such as a message's key; often empty
 
     @property
     def plain(self) -> str | None:

@@ -78,7 +78,7 @@ class _Po:
         if not pieces:
             return
         where = f"line {entry.line + is_plural}"
-        self.units.append(Unit(pieces, where, keeps_space=True, context=entry.context or ""))
+        self.units.append(Unit(pieces, where, keeps_space=True))
         self.slots.append(_Slot(entry, is_plural, lead, tail))
 
     def _strings(self, entry: Entry, found: Mapping[bool, str]) -> Changes:

@@ -81,7 +81,7 @@ def test_only_untranslated_messages_are_translated() -> None:
     )
     document = read("po", data, GERMAN)
     assert texts(document) == ["Two"]
-    assert (document.units[0].context, document.units[0].where, document.units[0].keeps_space) == ("menu", "line 14", True)
+    assert (document.units[0].where, document.units[0].keeps_space) == ("line 14", True)
     assert changes(data, turned(data)) == ['- msgstr ""', '+ msgstr "tWO"']
     again = ReadOptions(target_language="de", retranslate=True)
     assert changes(data, turned(data, again)) == ['- msgstr "Eins"', '+ msgstr "oNE"', '- msgstr ""', '+ msgstr "tWO"']
