@@ -5,7 +5,7 @@ closing code form a pair that stays around the same words.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -70,6 +70,12 @@ def joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     if len(pieces) == 1 and pieces[0]:
         return tuple(pieces)
     return tuple(_join(pieces))
+
+
+def changed(units: Sequence[Unit], translations: Mapping[int, Sequence[Piece]]) -> dict[int, tuple[Piece, ...]]:
+    """Return the translations, by index of the unit, that differ from their units; with joined pieces."""
+    found = {index: joined(pieces) for index, pieces in translations.items()}
+    return {index: pieces for index, pieces in found.items() if pieces != units[index].pieces}
 
 
 def _join(pieces: Sequence[Piece]) -> Iterator[Piece]:

@@ -29,7 +29,7 @@ from triptych_documents.formats.html.tokens import (
 )
 from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded, core, pieces_of, soft, spaced
 from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, replaced
-from triptych_documents.unit import Code, Piece, Role, Unit, joined
+from triptych_documents.unit import Code, Piece, Role, Unit, changed, joined
 from triptych_text.languages import UNDETERMINED, languages_differ, primary_language
 
 Changes = Sequence[tuple[Span, str]]
@@ -53,7 +53,7 @@ class HtmlSlot:
         """Return the new content of the span."""
         starts = [start for (start, _), _ in inner]
         parts = [self.lead]
-        for piece in joined(pieces) if self.keeps_space else soft(pieces):
+        for piece in pieces if self.keeps_space else soft(pieces):
             if isinstance(piece, Code):
                 start, end = self.codes[piece.pair, piece.role]
                 changes = inner[bisect_left(starts, start) : bisect_left(starts, end)]
@@ -236,16 +236,15 @@ class HtmlDocument:
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         """See Document."""
-        changed = [at for at, pieces in translations.items() if joined(pieces) != self.units[at].pieces]
-        known = _templates(self.text)
-        text = self._written(translations, changed, braces=_braces(known))
+        new, known = changed(self.units, translations), _templates(self.text)
+        text = self._written(new, braces=_braces(known))
         if _templates(text) != known:  # a text would be read as templating
-            text = self._written(translations, changed, braces=TEMPLATE_BRACE)
+            text = self._written(new, braces=TEMPLATE_BRACE)
         return self.encoding.encode(text)
 
-    def _written(self, translations: Mapping[int, Sequence[Piece]], changed: Sequence[int], braces: re.Pattern[str]) -> str:
+    def _written(self, translations: Mapping[int, Sequence[Piece]], braces: re.Pattern[str]) -> str:
         changes: list[tuple[Span, str]] = []
-        for at in sorted(changed, key=lambda at: self.places[at].span, reverse=True):  # inner spans first
+        for at in sorted(translations, key=lambda at: self.places[at].span, reverse=True):  # inner spans first
             place = self.places[at]
             inner: list[tuple[Span, str]] = []
             while changes and changes[-1][0][1] <= place.span[1]:

@@ -18,7 +18,7 @@ from triptych_documents.formats.markdown.blocks import MarkdownBlocks, Reference
 from triptych_documents.formats.markdown.text import TextSlot, signature
 from triptych_documents.formats.shared.inline_codes import ScannedPart, core, pieces_of, soft
 from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, replaced
-from triptych_documents.unit import Piece, Unit, joined
+from triptych_documents.unit import Piece, Unit, changed
 
 _HEAD = re.compile(r"(<[^<>\r\n]*>)(\r\n|\n|\r)")
 _NARROW, _WIDTH = 60, 80  # columns: paragraphs narrower than the first are wrapped at the second
@@ -73,12 +73,12 @@ class MarkdownDocument:
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         """See Document."""
-        changed = {index: tuple(pieces) for index, pieces in translations.items() if joined(pieces) != self.units[index].pieces}
+        new = changed(self.units, translations)
         written: dict[int, Written] = {}
         changed_units: dict[int, list[Unit]] = {}  # changed units by site
         first = 0
         for number, site in enumerate(self.sites):
-            mine = {index: changed[first + index] for index in range(len(site.units)) if first + index in changed}
+            mine = {index: new[first + index] for index in range(len(site.units)) if first + index in new}
             if mine:
                 changed_units[number] = [site.units[index] for index in mine]
             text = site.written(mine, self.encoding) if mine else self.text[slice(*site.span)]
@@ -94,7 +94,7 @@ class MarkdownDocument:
         return self.encoding.encode(text)
 
     def _with(self, written: Mapping[int, Written]) -> str:
-        return replaced(self.text, [(self.sites[number].span, new.text) for number, new in written.items()])
+        return replaced(self.text, [(self.sites[number].span, one.text) for number, one in written.items()])
 
     def _sound(self, written: dict[int, Written]) -> dict[int, Written]:
         """Return as many of them as keep the structure unchanged, found by bisection."""

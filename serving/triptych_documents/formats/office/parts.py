@@ -13,7 +13,7 @@ from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.inline import Atom, Copy, Escape, Inline, Style, inlined, written
 from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.formats.shared.xml import XmlTokenKind, XmlTree, decoded, encoded, written_text
-from triptych_documents.unit import Piece, Role, Unit
+from triptych_documents.unit import Piece, Role, Unit, changed
 
 MAX_DEPTH = 256  # nested elements
 MAX_PART = 64 * 2**20  # bytes of an XML member
@@ -230,11 +230,10 @@ class ZippedDocument:
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         """See Document."""
         edits: dict[str, list[Edit]] = {}
-        for index, pieces in translations.items():
+        for index, pieces in changed(self.units, translations).items():
             part, place = self._places[index]
-            if tuple(pieces) != place.unit.pieces:
-                edits.setdefault(part.name, []).append(place.edit(pieces))
+            edits.setdefault(part.name, []).append(place.edit(pieces))
         if not edits:
             return self._archive.replaced({})
-        changed = ((part, edits.get(part.name, []) + part.closing) for part in self._parts)
-        return self._archive.replaced({part.name: part.render(found) for part, found in changed if found})
+        edited = ((part, edits.get(part.name, []) + part.closing) for part in self._parts)
+        return self._archive.replaced({part.name: part.render(found) for part, found in edited if found})

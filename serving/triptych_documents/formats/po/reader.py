@@ -12,7 +12,7 @@ from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.po import text as potext
 from triptych_documents.formats.po.catalog import Catalog, Entry, count, plural_forms, read_catalog
 from triptych_documents.formats.shared.text_document import Span, UnitLimit, replaced
-from triptych_documents.unit import Piece, Unit, joined
+from triptych_documents.unit import Piece, Unit, changed
 from triptych_text.languages import languages_differ
 
 _CREDITS = frozenset({"translator-credits", "translator_credits", "Your names", "Your emails"})  # translators' names
@@ -46,11 +46,10 @@ class _Po:
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         texts: dict[int, tuple[Entry, dict[bool, str]]] = {}
-        for at, pieces in translations.items():
-            if joined(pieces) != self.units[at].pieces:
-                slot = self.slots[at]
-                text = slot.lead + potext.message(pieces) + slot.tail
-                texts.setdefault(id(slot.entry), (slot.entry, {}))[1][slot.is_plural] = text
+        for at, pieces in changed(self.units, translations).items():
+            slot = self.slots[at]
+            text = slot.lead + potext.message(pieces) + slot.tail
+            texts.setdefault(id(slot.entry), (slot.entry, {}))[1][slot.is_plural] = text
         changes: Changes = {}
         for entry, found in texts.values():
             changes |= self._strings(entry, found) | self._flags(entry)

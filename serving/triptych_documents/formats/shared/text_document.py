@@ -11,7 +11,7 @@ from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding
 from triptych_documents.format import ReadOptions
 from triptych_documents.interruption import checkpoint
-from triptych_documents.unit import Piece, Unit, joined
+from triptych_documents.unit import Piece, Unit, changed
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -80,8 +80,7 @@ class TextDocument:
         """See Document."""
         changes = [
             (self.places[index].span, self.places[index].written(pieces, self.encoding))
-            for index, pieces in translations.items()
-            if joined(pieces) != self.units[index].pieces
+            for index, pieces in changed(self.units, translations).items()
         ]
         return self.encoding.encode(replaced(self.text, changes))
 

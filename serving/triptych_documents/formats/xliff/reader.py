@@ -26,7 +26,7 @@ from triptych_documents.formats.shared.xml import (
 )
 from triptych_documents.formats.xliff.inline import XliffTree, written
 from triptych_documents.formats.xliff.segments import LanguageAttributes, SegmentSlot, SourceSegment, segment_slots
-from triptych_documents.unit import Piece, Unit, joined
+from triptych_documents.unit import Piece, Unit, changed, joined
 from triptych_text.languages import languages_differ
 
 _NAME = re.compile(r"<([^\s/>]+)")
@@ -59,14 +59,13 @@ class _Xliff:
         self.findings = tuple(self._findings)
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
-        changed = {at: joined(pieces) for at, pieces in translations.items()}
-        changed = {at: pieces for at, pieces in changed.items() if pieces != self._entries[at].unit.pieces}
+        new = changed(self.units, translations)
         edits: dict[Span, str] = {}
         long: list[Finding] = []
         for place, numbers in self._slots:
-            texts = [changed[number] for number in numbers if number in changed]
+            texts = [new[number] for number in numbers if number in new]
             if texts:
-                edits |= self._edits(place, numbers, changed)
+                edits |= self._edits(place, numbers, new)
                 long += self._length_findings(
                     place, sum(len(piece) for text in texts for piece in text if isinstance(piece, str))
                 )
@@ -121,10 +120,8 @@ class _Xliff:
         self._entries.append(_Entry(Unit(pieces, place.where, place.keeps_space), lead, tail, kinds == {XmlTokenKind.CDATA}))
         return len(self._entries) - 1
 
-    def _edits(
-        self, place: SegmentSlot, numbers: Sequence[int | None], changed: Mapping[int, Sequence[Piece]]
-    ) -> dict[Span, str]:
-        content, whole = self._content(place, numbers, changed)
+    def _edits(self, place: SegmentSlot, numbers: Sequence[int | None], new: Mapping[int, Sequence[Piece]]) -> dict[Span, str]:
+        content, whole = self._content(place, numbers, new)
         edits = self._target(place, content, whole)
         holder, languages = self._tree.tokens[place.holder], place.languages
         edits[holder.start, holder.end] = self._held(self._raw(holder), whole)
@@ -135,15 +132,15 @@ class _Xliff:
         return edits
 
     def _content(
-        self, place: SegmentSlot, numbers: Sequence[int | None], changed: Mapping[int, Sequence[Piece]]
+        self, place: SegmentSlot, numbers: Sequence[int | None], new: Mapping[int, Sequence[Piece]]
     ) -> tuple[str, bool]:
         """Return the content of the target, and whether all of it is translated."""
         tree, whole = self._tree, True
         at, parts = place.pattern + 1, list[str]()
         for segment, number in zip(place.segments, numbers, strict=True):
             parts.append(tree.source(at, segment.start))
-            if number is not None and number in changed:
-                parts.append(self._entries[number].filled(changed[number]))
+            if number is not None and number in new:
+                parts.append(self._entries[number].filled(new[number]))
             else:
                 whole = whole and (number is None or segment.kept is not None)
                 parts.append(tree.source(segment.start, segment.end) if segment.kept is None else segment.kept)
