@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.office.archive import Archive
-from triptych_documents.formats.office.inline import SOFT_HYPHEN, Atom, Escape, Style
+from triptych_documents.formats.office.inline import PLAIN, SOFT_HYPHEN, Atom, Escape, Style
 from triptych_documents.formats.office.languages import OfficeLanguage, office_language
 from triptych_documents.formats.office.parts import (
-    PLAIN,
     Edit,
     Tree,
     XmlPart,

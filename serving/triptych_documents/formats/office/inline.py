@@ -28,7 +28,7 @@ class Style:
     inked: bool = False  # visible on spaces too, as underlining is
 
 
-_NO_STYLE = Style("", "", "")
+PLAIN = Style("", "", "")
 Fragment = tuple[Style | None, int, int]  # a span of the source and the style of its run, if any
 
 
@@ -232,9 +232,9 @@ def trimmed(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], tuple[Piece, ..
         if after := ends.blank_from(first, last):
             lead += pieces[first:after]
             first = after
-        elif before := ends.blank_until(first, last):
-            trails.append(pieces[before[0] : last])
-            last = before[0]
+        elif (before := ends.blank_until(first, last)) is not None:
+            trails.append(pieces[before:last])
+            last = before
         elif ends.whole(first, last):
             lead.append(pieces[first])
             trails.append((pieces[last - 1],))
@@ -263,10 +263,10 @@ class _Ends:
         end = self._others.get(first, first) + 1
         return end if first < end <= last and self._shown[end] == self._shown[first] else None
 
-    def blank_until(self, first: int, last: int) -> tuple[int] | None:
+    def blank_until(self, first: int, last: int) -> int | None:
         """Return the start of an invisible piece or pair that ends here, if any."""
         start = self._others.get(last - 1, last - 1)
-        return (start,) if first <= start < last and self._shown[start] == self._shown[last] else None
+        return start if first <= start < last and self._shown[start] == self._shown[last] else None
 
     def whole(self, first: int, last: int) -> bool:
         """Return whether one pair encloses everything."""
@@ -281,7 +281,7 @@ def written(inline: Inline, pieces: Sequence[Piece], escape: Escape, copy: Copy,
     """Write a paragraph with new pieces in its middle. Raises DocumentError: the codes are not the unit's, or do not nest."""
     _check(inline.pieces, pieces, where)
     content: list[tuple[Style, str]] = []
-    around = [inline.styles[0] or _NO_STYLE]
+    around = [inline.styles[0] or PLAIN]
     follows_word = False
     for piece in (*inline.lead, *pieces, *inline.trail):
         if isinstance(piece, str):
@@ -291,7 +291,7 @@ def written(inline: Inline, pieces: Sequence[Piece], escape: Escape, copy: Copy,
             continue
         atom = inline.atoms.get((piece.pair, piece.role))
         for style, start, end in atom.fragments if atom else ():
-            content.append((style or _NO_STYLE, copy(start, end)))
+            content.append((style or PLAIN, copy(start, end)))
             follows_word = False
         if piece.role is Role.OPEN:
             around.append(inline.styles[piece.pair] or around[-1])

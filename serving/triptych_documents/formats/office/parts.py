@@ -10,7 +10,7 @@ from triptych_documents.encoding import Encoding
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.formats.office.archive import Archive
-from triptych_documents.formats.office.inline import Atom, Copy, Escape, Inline, Style, inlined, written
+from triptych_documents.formats.office.inline import PLAIN, Atom, Copy, Escape, Inline, inlined, written
 from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.formats.shared.xml import XmlTokenKind, XmlTree, decoded, encoded, written_text
 from triptych_documents.unit import Piece, Role, Unit, changed
@@ -19,7 +19,6 @@ MAX_DEPTH = 256  # nested elements
 MAX_PART = 64 * 2**20  # bytes of an XML member
 MAX_TAGS = 4_000_000  # per member: a tag takes more memory than it has bytes
 MOST_BASED = 11  # levels of styles that are based on each other, as in Word
-PLAIN = Style("", "", "")
 
 _OASIS = "{urn:oasis:names:tc:opendocument:xmlns:"
 _OPEN_XML = "{http://schemas.openxmlformats.org"  # transitional
