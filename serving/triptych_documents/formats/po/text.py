@@ -70,11 +70,10 @@ def _sign(sign: str) -> re.Pattern[str]:
 
 
 def message(pieces: Sequence[Piece]) -> str:
-    """Write pieces as a message; an accelerator sign that lost its letter moves to another one."""
-    found = joined(pieces)
-    texts = [piece.raw if isinstance(piece, Code) else piece for piece in found]
-    sign = next((at for at, piece in enumerate(found) if isinstance(piece, Code) and len(piece.raw) == 1), None)
-    after = found[sign + 1] if sign is not None and sign + 1 < len(found) else ""
+    """Write joined pieces as a message; an accelerator sign that lost its letter moves to another one."""
+    texts = [piece.raw if isinstance(piece, Code) else piece for piece in pieces]
+    sign = next((at for at, piece in enumerate(pieces) if isinstance(piece, Code) and len(piece.raw) == 1), None)
+    after = pieces[sign + 1] if sign is not None and sign + 1 < len(pieces) else ""
     if sign is None or (isinstance(after, str) and after[:1].isalpha()):
         return "".join(texts)
     raw, texts[sign] = texts[sign], ""
