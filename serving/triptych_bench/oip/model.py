@@ -123,22 +123,11 @@ class TaskTensors:
     inputs: tuple[str, ...]
     result: str = ""  # output with the result
     outputs: tuple[str, ...] = ()  # to request; none: all that the server sends
-    streamed: tuple[str, ...] = ()  # to request from streams
 
 
 TASK_TENSORS: Mapping[str, TaskTensors] = {
-    "translation": TaskTensors(
-        ("text",),
-        "translated_text",
-        ("translated_text", "token_count"),
-        ("piece", "piece_index", "translated_text", "token_count"),
-    ),
-    "text-generation": TaskTensors(
-        ("text",),
-        "generated_text",
-        ("generated_text", "token_count"),
-        ("piece", "piece_index", "generated_text", "token_count"),
-    ),
+    "translation": TaskTensors(("text",), "translated_text", ("translated_text", "token_count")),
+    "text-generation": TaskTensors(("text",), "generated_text", ("generated_text", "token_count")),
     "fill-mask": TaskTensors(("text",), "token_str"),
     "embedding": TaskTensors(("text",), "embedding"),
     "text-classification": TaskTensors(("text", "text_pair"), "label"),
@@ -147,6 +136,7 @@ TASK_TENSORS: Mapping[str, TaskTensors] = {
     "image-classification": TaskTensors(("image",), "label"),
 }
 TOKEN_COUNT, PIECE = "token_count", "piece"
+STREAMED = (PIECE, "piece_index")  # outputs that streams have in addition
 
 
 def task_tensors(facts: ModelFacts, spec: RequestSpec) -> TaskTensors | None:

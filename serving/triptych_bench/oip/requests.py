@@ -8,7 +8,7 @@ from typing import Any
 from triptych.inference import open_inference_pb2 as pb
 from triptych_bench.oip.datatypes import BYTES, ElementError, count_of, encode
 from triptych_bench.oip.inputdata import InputTensor
-from triptych_bench.oip.model import ModelFacts, TensorSpec, parameters, sizes, task_tensors
+from triptych_bench.oip.model import STREAMED, ModelFacts, TensorSpec, parameters, sizes, task_tensors
 from triptych_bench.target import RequestSpec, Sample, TargetError
 
 Packed = tuple[tuple[int, ...], bytes]  # shape and raw contents of a tensor
@@ -26,7 +26,8 @@ class RequestBuilder:
         for name, given in spec.shapes.items():
             sizes(facts.input(name), given)
         self.task = task_tensors(facts, spec)
-        self._outputs = (self.task.streamed if spec.stream else self.task.outputs) if self.task else ()
+        outputs = self.task.outputs if self.task else ()
+        self._outputs = (*STREAMED, *outputs) if spec.stream and outputs else outputs
 
     def serialized(self, samples: Sequence[Sample]) -> bytes:
         """Make one request. Raises TargetError: the samples do not fit the model or each other."""
