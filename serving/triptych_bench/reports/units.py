@@ -43,9 +43,9 @@ def size(count: float | None) -> str:
     return f"{number(count / BIG**step)} {units[step]}"
 
 
-def percent(fraction: float | None) -> str:
+def percent(fraction: float) -> str:
     """Format as `12.3 %`."""
-    return NONE if fraction is None else f"{number(fraction * 100)} %"
+    return f"{number(fraction * 100)} %"
 
 
 def named(name: str, value: float) -> tuple[str, str]:

@@ -65,7 +65,6 @@ class MeasuredServer:
 
     settings: Settings
     pid: int | None
-    metrics_url: str
     command: str = ""  # that started it
 
 
@@ -128,8 +127,7 @@ def _server(task: str, values: Mapping[str, Any], progress: Callable[[str], None
     if asks_server():
         if values["serve_flags"]:
             raise click.UsageError("--serve-flags is for a server that is started here; with --server it runs already")
-        settings = connection_settings(values["server"], timeout)
-        yield MeasuredServer(settings, values["pid"], values["metrics_url"])
+        yield MeasuredServer(connection_settings(values["server"], timeout), values["pid"])
         return
     needs("triptych_serving.server", "serve")
     flags = _serve_flags(task, values)
@@ -137,7 +135,7 @@ def _server(task: str, values: Mapping[str, Any], progress: Callable[[str], None
     progress(f"starting {command}")
     with TriptychServer(flags) as child:
         settings = Settings(address=child.address, timeout_seconds=timeout)
-        yield MeasuredServer(settings, values["pid"] or child.pid, values["metrics_url"], command)
+        yield MeasuredServer(settings, values["pid"] or child.pid, command)
 
 
 def _serve_flags(task: str, values: Mapping[str, Any]) -> list[str]:
@@ -189,7 +187,7 @@ def _benchmark_spec(
         command=shlex.join(["triptych", *sys.argv[1:]]),
         settings=shown,
         meter=ProcessMeter(server.pid) if server.pid else None,
-        metrics_url=server.metrics_url,
+        metrics_url=values["metrics_url"],
     )
 
 
