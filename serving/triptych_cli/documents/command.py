@@ -157,14 +157,10 @@ def _translate(paths: tuple[Path, ...], out: Path, name: str, values: dict[str, 
 
 
 def _run(job: "DocumentJob", translator: "SentenceTranslator", job_flags: JobFlags, stop: StopSignal, quiet: bool) -> int:
-    from triptych_cli.common.progress import ProgressLine
     from triptych_cli.documents.job import run_job
     from triptych_cli.documents.report import error_lines, result_lines, write_report
 
-    shows = sys.stderr.isatty() if job_flags.progress is None else job_flags.progress
-    size = sum(file.size for file in job.documents)
-    progress = ProgressLine(sys.stderr if shows else None, len(job.documents), size)
-    result = run_job(job, translator, progress, lambda: bool(stop.number))
+    result = run_job(job, translator, job_flags.progress_line(job.documents), lambda: bool(stop.number))
     if job_flags.report:
         write_report(job_flags.report, result)
     for line in error_lines(result):

@@ -1,7 +1,8 @@
 """Flags of `triptych translate-docs`: which files are read and how, the rules for translations, how the job runs."""
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import click
 from triptych_cli.common import options
 from triptych_cli.common.decoding import TextLines
 from triptych_cli.common.options import EXISTING_FILE, NEW_FILE, Function
-from triptych_cli.documents.discovery import Selection
+from triptych_cli.common.progress import ProgressLine
+from triptych_cli.documents.discovery import Selection, SourceFile
 from triptych_cli.documents.files import BILINGUAL, BilingualFormat
 from triptych_cli.documents.tables import LOCAL, RAY
 from triptych_documents.format import FORMATS, ReadOptions
@@ -36,6 +38,11 @@ class JobFlags:
     progress: bool | None
     concurrency: int
     server_wait_secs: float
+
+    def progress_line(self, files: Sequence[SourceFile]) -> ProgressLine:
+        """Make the line that shows the progress of a job with these files, by default only on a terminal."""
+        shows = sys.stderr.isatty() if self.progress is None else self.progress
+        return ProgressLine(sys.stderr if shows else None, len(files), sum(file.size for file in files))
 
 
 def _option(name: str, *names: str, **settings: Any) -> Callable[[Function], Function]:

@@ -1,6 +1,5 @@
 """`--engine ray`: translate tables of texts on a cluster."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,12 +9,12 @@ import click
 
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import is_given
-from triptych_cli.common.progress import ProgressLine
 from triptych_cli.documents.discovery import SourceFile
 from triptych_cli.documents.files import write_json
 from triptych_embedded.request import TranslationRequest
 
 if TYPE_CHECKING:
+    from triptych_cli.common.progress import ProgressLine
     from triptych_cli.documents.flags import JobFlags
     from triptych_ray.tables.job import TableProgress, TableReport
 
@@ -83,17 +82,15 @@ def run_tables(
             request=replace(request, models=request.models.absolute() if request.models else None),
             **options,
         )
-    shows = sys.stderr.isatty() if flags.progress is None else flags.progress
-    size = sum(each.size for each in found)
-    progress = ProgressLine(sys.stderr if shows else None, len(found), size)
+    progress = flags.progress_line(found)
     try:
-        report = run(table_options, _show_progress(progress, size))
+        report = run(table_options, _show_progress(progress, sum(each.size for each in found)))
     finally:
         progress.clear()
     return _show_report(report, flags.report)
 
 
-def _show_progress(progress: ProgressLine, size: int) -> "Callable[[TableProgress], None]":
+def _show_progress(progress: "ProgressLine", size: int) -> "Callable[[TableProgress], None]":
     complete = 0
 
     def show(done: "TableProgress") -> None:
