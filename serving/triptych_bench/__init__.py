@@ -1,6 +1,6 @@
 """Load generator, measurements and reports for inference servers: `triptych bench`, and functions for scripts of your own.
 
-It sees a server from outside only: of this distribution it imports `triptych` and `triptych_client`. `triptych_cli` imports it.
+It sees a server from outside only: of this distribution it imports `triptych`, `triptych_client` and `triptych_text`.
 
     load.loops       run_closed_loop, run_open_loop: send requests with any call and get a log of each one
     machine          describe: processor, CPUs, system and versions of this machine

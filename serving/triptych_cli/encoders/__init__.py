@@ -1,4 +1,4 @@
-"""The commands of encoder models: `fill`, `embed`, `classify-text`, `classify-tokens`, `answer` and `classify`.
+"""The commands of encoder models and plain tensors: `fill`, `embed`, `classify`, `rerank`, `attend`, `infer` and others.
 
 Imported by main alone.
 """

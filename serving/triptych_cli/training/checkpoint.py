@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from triptych_training.evaluation.bleu import Score
 
 
-@click.group(name="checkpoint", cls=options.Group, help="Pack checkpoints into small files, join them again, score them.")
+@click.group(name="checkpoint", cls=options.Group)
 def command() -> None:
-    """Group the actions."""
+    """Pack checkpoints into small files, join them again, score them."""
 
 
 @command.command(name="pack")

@@ -24,9 +24,9 @@ _hold_out = click.option(
 )
 
 
-@click.group(name="evaluate", cls=options.Group, help="Measure the quality of a model.")
+@click.group(name="evaluate", cls=options.Group)
 def command() -> None:
-    """Group the tasks."""
+    """Measure the quality of a model."""
     check_stdout()
 
 

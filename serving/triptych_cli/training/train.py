@@ -49,9 +49,9 @@ SIZES: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 
 
-@click.group(name="train", cls=Group, help="Train a model; the run folder holds config, checkpoints, metrics and a plot.")
+@click.group(name="train", cls=Group)
 def command() -> None:
-    """Group the tasks."""
+    """Train a model; the run folder holds config, checkpoints, metrics and a plot."""
 
 
 def _option(*names: str, **settings: Any) -> Callable[[Function], Function]:

@@ -1,4 +1,4 @@
 """Turns a unit into sentences with their inline tags and the spans that must survive translation.
 
-Used by `translation` and `driver`; imports neither.
+Used by `translation` alone.
 """

@@ -1,4 +1,4 @@
-"""Translates one segment: masks protected spans, checks results and puts tags back.
+"""Translates units: masks protected spans of their segments, checks results and puts tags back.
 
-Written as generators that yield requests and receive results; used by `driver` alone.
+Written as generators that yield requests and receive results. Users make a `units.UnitTranslator` for the `driver`.
 """
