@@ -35,7 +35,6 @@ from triptych_client.connection import Settings
 from triptych_client.generation import GENERATE, GENERATE_STREAM
 
 STATISTICS = "/inference.GRPCInferenceService/ModelStatistics"
-LANGUAGES = ("source_language", "target_language")
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,10 @@ class TaskMethod:
 def _serialized_request(task: tasks.UnaryTask[Any], samples: Sequence[Sample], spec: RequestSpec) -> bytes:
     """Serialize one request. Raises TypeError and ValueError if the samples or options do not fit the task."""
     arguments = {"model": spec.model or None, "model_version": spec.version or None, **spec.options}
-    if "source_language" in task.arguments.__optional_keys__:
-        arguments |= {name: arguments.get(name) or None for name in LANGUAGES}
     if "options" in task.arguments.__optional_keys__:
         decoding = {name: arguments.pop(name) for name in spec.options if name in DecodingArguments.__optional_keys__}
-        if "target_prefix" in decoding:
-            prefix = decoding.pop("target_prefix")
-            decoding["target_prefix"] = (prefix,) * len(samples) if prefix else ()
+        if prefix := decoding.pop("target_prefix", ""):
+            decoding["target_prefix"] = (prefix,) * len(samples)
         arguments["options"] = DecodingOptions(**decoding)
     request: bytes = task.request_with([sample.data for sample in samples], arguments).SerializeToString()
     return request

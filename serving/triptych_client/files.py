@@ -18,7 +18,7 @@ ImageSource: TypeAlias = bytes | bytearray | memoryview | str | PathLike[str] | 
 """A JPEG, PNG or WebP file: its bytes, its path, or a file opened in binary mode."""
 
 
-def read_file(source: bytes | bytearray | memoryview | str | PathLike[str] | BinaryIO, noun: str) -> tuple[bytes, str]:
+def read_file(source: DocumentSource | ImageSource, noun: str) -> tuple[bytes, str]:
     """Return the content of a file and its name, which is empty if it has none.
 
     Args:

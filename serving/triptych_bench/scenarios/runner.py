@@ -234,7 +234,7 @@ class LoadRunner:
     async def _tick(self, running: RunningLoad) -> None:
         await self._interrupt.sleep(self._tick_seconds)
         running.loop.check()
-        if len(running.log.messages) and (hopeless := running.log.hopeless):
+        if hopeless := running.log.hopeless:
             raise TargetError(f"all requests failed: {hopeless}")
 
     def _run(self, load: LoadSpec, batches: Sequence[SampleBatch], running: RunningLoad, span: Span, *, steady: bool) -> Run:
