@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from triptych.v1 import (
-    translation_pb2,
-)
+from triptych.v1 import translation_pb2
 from triptych_bench.native import METHODS, NativeTarget
 from triptych_bench.target import RequestSpec, Sample, TargetError
 from triptych_bench.tasks import TASKS

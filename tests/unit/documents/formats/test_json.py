@@ -51,9 +51,7 @@ def test_keys_select_values(keys: tuple[str, ...], skipped: tuple[str, ...], fou
 
 
 def test_the_style_of_escapes_is_kept() -> None:
-    assert translated("json", '["f\\u00fcr alle"]', "für Ödön") == '["f\\u00fcr alle"]'.replace(
-        "f\\u00fcr alle", "f\\u00fcr \\u00d6d\\u00f6n"
-    )
+    assert translated("json", '["f\\u00fcr alle"]', "für Ödön") == '["f\\u00fcr \\u00d6d\\u00f6n"]'
     assert translated("json", '["either\\/or not"]', "und/oder nicht") == '["und\\/oder nicht"]'
     latin = read("json", '["für alle"]'.encode("latin-1"), ReadOptions(encoding="latin-1"))
     assert latin.render({0: ("für — alle",)}) == '["für \\u2014 alle"]'.encode("latin-1")
