@@ -43,18 +43,13 @@ def result_lines(result: JobResult) -> Iterator[str]:
     counts, states = result.counts, _states(result)
     documents = ", ".join(f"{count:,} {state.value}" for state, count in states.items()) or "none"
     yield f"documents: {documents}"
-    known = f"{counted(counts.translated, 'model call')} including retries, {counts.remembered:,} remembered"
+    known = f"{_numbered(counts.translated, 'model call')} including retries, {counts.remembered:,} remembered"
     human = f", {counts.human:,} from people" if counts.human else ""
     speed = f", {counts.done / result.seconds:,.0f}/s" if result.seconds else ""
-    yield f"{counted(counts.done, 'segment')}, {known}{human}, {result.seconds:,.1f} s{speed}"
+    yield f"{_numbered(counts.done, 'segment')}, {known}{human}, {result.seconds:,.1f} s{speed}"
     yield from dropped_lines(result.dropped)
     if found := _findings(result):
-        yield "findings: " + ", ".join(counted(count, name.removesuffix("s")) for name, count in found.items())
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: "1 error", "2 errors"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+        yield "findings: " + ", ".join(_numbered(count, name.removesuffix("s")) for name, count in found.items())
 
 
 def plan_lines(planned: PlannedWork) -> Iterator[str]:
@@ -86,10 +81,15 @@ def first_lines(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _states(result: JobResult) -> dict[DocumentState, int]:
-    counted = Counter(summary.state for summary in result.documents)
-    return {state: counted[state] for state in DocumentState if counted[state]}
+    found = Counter(summary.state for summary in result.documents)
+    return {state: found[state] for state in DocumentState if found[state]}
 
 
 def _findings(result: JobResult) -> dict[str, int]:
-    counted = Counter(finding.severity for summary in result.documents for finding in summary.findings)
-    return {f"{severity.value}s": counted[severity] for severity in Severity if counted[severity]}
+    found = Counter(finding.severity for summary in result.documents for finding in summary.findings)
+    return {f"{severity.value}s": found[severity] for severity in Severity if found[severity]}
+
+
+def _numbered(count: int, noun: str) -> str:
+    """Return a number with its noun: "1 error", "2 errors"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -110,12 +110,12 @@ class TagPlacer:
     def __init__(self, source: str, target: str, links: WordLinks) -> None:
         self._links = links
         self._source = source
-        self._worth = [1.0 if target[start].isalnum() else _SIGN for start, _ in links.target]
+        self._signs = [not target[start].isalnum() for start, _ in links.target]
+        self._worth = [_SIGN if sign else 1.0 for sign in self._signs]
         self._totals = [sum(row) for row in links.weights]
         self._starts = [start for start, _ in links.source]
         self._ends = [end for _, end in links.source]
         self._stops = target.rstrip()[-1:] in _STOPS
-        self._signs = [not target[start].isalnum() for start, _ in links.target]
 
     def place(self, nodes: Sequence[TagNode]) -> tuple[PlacedTag, ...]:
         return tuple(self._place(nodes, (0, len(self._links.target))))
