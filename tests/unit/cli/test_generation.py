@@ -47,9 +47,8 @@ def test_texts_follow_rules(run: Run, tmp_path: Path) -> None:
     written = run("generate", "Once", "--json-schema", tmp_path / "schema.json").success
     assert len(json.loads(written)) == 3
     assert run("generate", "Once", "--regex", "x{3}").success == "xxx\n"
-    for content, problem in ((b"\xff", "not UTF-8 (invalid start byte at byte 0)"), (b" \n", "the file is empty")):
-        (tmp_path / "schema.json").write_bytes(content)
-        assert problem in run("generate", "Once", "--json-schema", tmp_path / "schema.json").err
+    (tmp_path / "schema.json").write_text(" \n")
+    assert "the file is empty" in run("generate", "Once", "--json-schema", tmp_path / "schema.json").err
     assert "the name of the file is empty" in run("generate", "Once", "--json-schema", "").err
     assert run("generate", "Once", "--regex", "(").err == "Error: regex: unclosed group; correct or simplify it\n"
 
