@@ -27,10 +27,11 @@ from triptych_export.parity.comparison import spread
 from triptych_export.parity.generation import draw_prompts
 from triptych_export.parity.image import generate_images
 from triptych_export.parity.sentences import draw_sentences
-from triptych_export.parity.text import RowForm, answer_in_torch, random_rows
+from triptych_export.parity.text import RowForm, answer_in_torch, embed, random_rows
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.bert import BertForEmbedding, BertForPretraining
+from triptych_training.models.gpt_encoder import GptForEmbedding
 from triptych_training.models.image_gpt import ImageGpt
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -85,7 +86,7 @@ def _compare(folder: Folder, library: str, outputs: Iterable[Compared], allowed:
 def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
     """Load the class that config.json names, or the bare encoder of sentence encoders."""
     name = "AutoModelForSeq2SeqLM" if isinstance(loaded, TranslationSource) else folder.architecture or "AutoModelForCausalLM"
-    if isinstance(loaded, TextCheckpoint) and isinstance(loaded.model, BertForEmbedding):
+    if isinstance(loaded, TextCheckpoint) and isinstance(loaded.model, BertForEmbedding | GptForEmbedding):
         name = "AutoModel"
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -168,8 +169,9 @@ def _text(theirs: Any, checkpoint: TextCheckpoint) -> Iterator[Compared]:
             yield "logits", answer.logits[0], ours["logits"]
         elif "probabilities" in ours:
             yield "probabilities", torch.softmax(answer.logits[0], -1), ours["probabilities"]
-        elif isinstance(model, BertForEmbedding):
-            yield "states", torch.stack((answer[0][0].mean(0), answer[0][0, 0])), torch.stack((ours["mean"], ours["cls"]))
+        elif isinstance(model, BertForEmbedding | GptForEmbedding):
+            wanted = embed(model, answer[0][0])
+            yield "vectors", torch.stack((wanted["mean"], wanted["cls"])), torch.stack((ours["mean"], ours["cls"]))
 
 
 def _images(theirs: Any, model: nn.Module, size: tuple[int, int]) -> Iterator[Compared]:

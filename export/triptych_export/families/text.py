@@ -5,6 +5,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from triptych_export.bundle_files import (
     PRECISIONS,
     WEIGHT_PRECISION,
@@ -30,8 +32,9 @@ from triptych_serving.bundle.manifest import (
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import Sample, TextCheckpoint
 from triptych_training.data.corpus import read_lines
-from triptych_training.models.bert import BertForPretraining, BertForQuestionAnswering
+from triptych_training.models.bert import BertForEmbedding, BertForPretraining, BertForQuestionAnswering, BertModel
 from triptych_training.models.elmo import Elmo
+from triptych_training.models.gpt_encoder import GptForEmbedding
 from triptych_training.models.word2vec import StaticEmbedding
 
 PARITY_TEXTS = 300
@@ -106,8 +109,7 @@ def write_text(checkpoint: TextCheckpoint, folder: Path, say: Say, precisions: S
     folder.mkdir()
     say("tracing the graph")
     absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
-    attends = checkpoint.model.config.heads > 0
-    write_encoder(folder, precisions, lambda half: trace_text(checkpoint.model, absent, half=half), attends)
+    write_encoder(folder, precisions, lambda half: trace_text(checkpoint.model, absent, half=half), _attends(checkpoint.model))
     write_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
     write_manifest(folder, text_manifest(checkpoint, precisions))
 
@@ -116,13 +118,14 @@ def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict
     """Compose the manifest from the checkpoint."""
     model = checkpoint.model
     config, task = model.config, TASKS.get(checkpoint.head, checkpoint.head)
+    special = {"pad": config.pad_id, "cls": config.cls_id, "sep": config.sep_id, "mask": config.mask_id}
     manifest = first_manifest(
         task,
         checkpoint.family,
-        encoder_precisions(precisions, attends=config.heads > 0),
-        tokens={"pad": config.pad_id, "cls": config.cls_id, "sep": config.sep_id, "mask": config.mask_id},
+        encoder_precisions(precisions, _attends(model)),
+        tokens={name: id for name, id in special.items() if id is not None},
         limits={"max_tokens": config.max_positions},
-        hidden_size=config.model_dim,
+        hidden_size=_vector_length(model),
     )
     if task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION):
         manifest["labels"] = list(checkpoint.labels)
@@ -141,6 +144,18 @@ def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict
     if (checkpoint.pooling, checkpoint.normalize) != ("mean", False):
         manifest |= {"pooling": checkpoint.pooling, "normalize": checkpoint.normalize}
     return manifest
+
+
+def _attends(model: BertModel) -> bool:
+    """Tell whether there are graphs of the attention."""
+    return model.config.heads > 0 and not isinstance(model, GptForEmbedding)
+
+
+def _vector_length(model: BertModel) -> int:
+    """Return the length of a text's vector."""
+    if isinstance(model, BertForEmbedding | GptForEmbedding):
+        return int(model.dense(torch.zeros(model.config.model_dim)).shape[0])
+    return model.config.model_dim
 
 
 def read_samples(paths: Sequence[str]) -> list[Sample]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.cuda_translation import HALF_NEVER
+from triptych_export.graphs.layers import norm_heads
 from triptych_export.graphs.operators import KeyValues, causal_attention, top_k
 from triptych_export.graphs.translation import EDITS, GraphSettings, arg_max, block_width, edited, rank, suppress
 from triptych_export.onnx_files.decoder import OnnxGpt
@@ -74,13 +75,8 @@ class CachedGpt(nn.Module):
         heads, new = (own.heads, own.kv_heads), [own.query_key_value(x)]
         if own.query_norm is not None and own.key_norm is not None:  # before the rotation, which the operator computes
             query, key, value = new[0].split(own.parts, dim=-1)
-            new = [_norm_heads(query, own.query_norm, own.heads), _norm_heads(key, own.key_norm, own.kv_heads), value]
+            new = [norm_heads(query, own.query_norm, own.heads), norm_heads(key, own.key_norm, own.kv_heads), value]
         return causal_attention(new, past, chunk.positions, chunk.total, heads, rotary, layer.window)
-
-
-def _norm_heads(x: Tensor, norm: nn.Module, heads: int) -> Tensor:
-    """Normalise each head of `[B, S, H*D]`."""
-    return norm(torch.unflatten(x, -1, (heads, -1))).flatten(2)
 
 
 class GenerationGraph(nn.Module):

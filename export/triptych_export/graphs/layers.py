@@ -16,6 +16,7 @@ from triptych_export.graphs.input_scales import mark_input
 from triptych_export.graphs.operators import by_heads, fused_attention, gather_elements, packed_attention, rotary_embedding
 from triptych_training.models.attention import CrossAttention, KeyValues
 from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.gpt import GptLayer
 from triptych_training.models.modernbert import ModernBertLayer
 from triptych_training.models.positions import RelativeBias
 from triptych_training.models.rotary import RotaryAttention
@@ -122,6 +123,37 @@ class RotaryLayer(nn.Module):
         context = fused_attention(query, key, value, self.heads, lengths, bias=bias)
         x = frame.leave(x, self.layer.attention.output(context))
         return self.layer.feedforward_residual.around(x, self.layer.feedforward)
+
+
+class DecoderLayer(nn.Module):
+    """Layer of a decoder-only model over whole texts."""
+
+    def __init__(self, layer: GptLayer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
+        """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32 bounds each row, `bias` `[1, 1, T, T]` is added to the scores."""
+        own = self.layer.attention
+        query, key, value = own.query_key_value(self.layer.attention_residual.enter(x)).split(own.parts, dim=-1)
+        if own.query_norm is not None and own.key_norm is not None:
+            query, key = norm_heads(query, own.query_norm, own.heads), norm_heads(key, own.key_norm, own.kv_heads)
+        if isinstance(own, RotaryAttention):
+            query, key = (rotary_embedding(each, own.rotary.cosines, own.rotary.sines) for each in (query, key))
+        if own.heads > own.kv_heads:  # the operator has as many heads of keys as of queries
+            key, value = (_repeat_heads(each, own.kv_heads, own.heads // own.kv_heads) for each in (key, value))
+        context = fused_attention(query, key, value, own.heads, lengths, own.scale, bias, causal)
+        return self.layer.finish(x, own.output(context))
+
+
+def norm_heads(x: Tensor, norm: nn.Module, heads: int) -> Tensor:
+    """Normalise each head of `[B, T, H*D]`."""
+    return norm(torch.unflatten(x, -1, (heads, -1))).flatten(2)
+
+
+def _repeat_heads(x: Tensor, heads: int, times: int) -> Tensor:
+    """`[B, T, H*D]` -> `[B, T, H*times*D]`."""
+    return torch.cat((torch.unflatten(x, -1, (heads, 1, -1)),) * times, dim=3).flatten(2)
 
 
 class DisentangledLayer(nn.Module):

@@ -1,7 +1,8 @@
 """Graphs of the BERT family, one per task, as modules around the checkpoint's own sub-modules.
 
 Inputs of all: `ids` and `segments` `[B, T]` int32, `lengths` `[B]` int32; positions from a row's length on are padding and do
-not matter. Outputs of all: `mean` and `cls` `[B, E]`, the last hidden states' mean over the row's tokens and that of token 0.
+not matter. Outputs of all: `mean` and `cls` `[B, E]`, the last hidden states' mean over the row's tokens and that of token 0,
+of decoder-only models that of the row's last token.
 Layers may be in float16, for CUDA; heads and all outputs are float32.
 
 Shapes: `B` rows, `T` positions, `E` model dimensions, `M` masks of all rows, `V` tokens, `C` classes.
@@ -14,9 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_export.graphs.layers import DisentangledLayer, DistanceBias, FusedLayer, RotaryLayer, UnpackedLayer
+from triptych_export.graphs.layers import DecoderLayer, DisentangledLayer, DistanceBias, FusedLayer, RotaryLayer, UnpackedLayer
 from triptych_export.graphs.operators import bidirectional_rnn, look_up, top_k
 from triptych_export.graphs.recurrent import direction_weights
+from triptych_export.graphs.weight_folding import fuse_norms
 from triptych_training.models.bert import (
     Bert,
     BertForEmbedding,
@@ -29,6 +31,7 @@ from triptych_training.models.bert import (
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.deberta import Deberta
 from triptych_training.models.elmo import Elmo, ElmoConfig
+from triptych_training.models.gpt_encoder import GptEncoder, GptForEmbedding
 from triptych_training.models.modernbert import ModernBert, ModernBertLayer
 from triptych_training.models.word2vec import StaticEmbedding
 
@@ -104,22 +107,48 @@ class DebertaStates(nn.Module):
         return x
 
 
+class GptStates(nn.Module):
+    """Hidden states of a decoder-only model, some of whose layers may attend to a window only."""
+
+    def __init__(self, encoder: GptEncoder) -> None:
+        super().__init__()
+        self.gpt = fuse_norms(encoder.gpt)
+        self.layers = nn.ModuleList(DecoderLayer(layer) for layer in self.gpt.blocks)
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
+        """Compute hidden states `[B, T, E]`; `numbers` holds the positions, `[1, T]`."""
+        config, x = self.gpt.config, self.gpt.embed(ids)
+        if self.gpt.positions is not None:
+            x = x + functional.embedding(numbers, self.gpt.positions.weight)
+        distances = numbers[0, :, None] - numbers  # [T, T]
+        near = (distances.abs() if config.bidirectional else distances) < config.window
+        bias = torch.zeros((), dtype=x.dtype).masked_fill(~near, NEVER)[None, None]
+        for layer, own in zip(self.layers, self.gpt.blocks, strict=True):
+            x = layer(x, lengths, bias if own.window else None, not config.bidirectional)
+        return self.gpt.norm(x)
+
+
 class TextEncoder(nn.Module):
     """Hidden states and pooled vectors; `counted` avoids shape arithmetic on the host, so that a GPU can capture the graph."""
 
-    def __init__(self, bert: Bert | ModernBert | Deberta, counted: bool = False) -> None:
+    def __init__(self, bert: Bert | ModernBert | Deberta | GptEncoder, counted: bool = False) -> None:
         super().__init__()
-        self.counted = counted
+        self.counted, self.ends = counted, isinstance(bert, GptEncoder)
         if isinstance(bert, ModernBert):
             self.states: nn.Module = ModernBertStates(bert)
+        elif isinstance(bert, GptEncoder):
+            self.states = GptStates(bert)
         else:
             self.states = BertStates(bert, counted) if isinstance(bert, Bert) else DebertaStates(bert, counted)
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute hidden states `[B, T, E]` in the layers' type, their mean and the first state, both float32 `[B, E]`."""
+        """Compute hidden states `[B, T, E]` in the layers' type, their mean and `cls`, both float32 `[B, E]`."""
         hidden = self.states(ids, segments, lengths, self.numbers(ids))
         shares = self.inside(ids, lengths).float() / lengths[:, None]  # [B, T]
         mean = torch.bmm(shares[:, None], hidden.float()).squeeze(1)
+        if self.ends:
+            last = (self.numbers(ids) == lengths[:, None] - 1).float()  # [B, T]
+            return hidden, mean, torch.bmm(last[:, None], hidden.float()).squeeze(1)
         return hidden, mean, hidden[:, 0].float()
 
     def inside(self, ids: Tensor, lengths: Tensor) -> Tensor:
@@ -147,12 +176,16 @@ class TextGraph(nn.Module):
 
 
 class EmbeddingGraph(TextGraph):
-    """Graph with pooled states only."""
+    """Graph with pooled states only, on which the model may have dense layers."""
+
+    def __init__(self, model: BertForEmbedding | GptForEmbedding) -> None:
+        super().__init__(model)
+        self.dense = model.dense
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """-> `[B, E]` twice."""
         _, mean, cls = self.encoder(ids, segments, lengths)
-        return mean, cls
+        return self.dense(mean), self.dense(cls)
 
 
 class FillMaskGraph(TextGraph):
@@ -316,7 +349,7 @@ def text_graph(model: BertModel, absent: Sequence[int], half: bool) -> TextGraph
             graph: TextGraph = FillMaskGraph(model, absent)
         case BertForPretraining():
             graph = PretrainingGraph(model, absent)
-        case BertForEmbedding():
+        case BertForEmbedding() | GptForEmbedding():
             graph = EmbeddingGraph(model)
         case BertForSequenceClassification():
             graph = TextClassificationGraph(model)

@@ -26,6 +26,7 @@ from triptych_training.models.bert import (
     BertModel,
 )
 from triptych_training.models.elmo import Elmo
+from triptych_training.models.gpt_encoder import GptForEmbedding
 from triptych_training.models.word2vec import StaticEmbedding
 
 MASK_EVERY = 7  # tokens, if the text has no masks
@@ -155,9 +156,9 @@ def answer_in_torch(model: BertModel, row: TextRow) -> Outputs:
         elif isinstance(model, BertForQuestionAnswering):
             start, end = model(ids, segments)
             answer = {"start": start[0], "end": end[0]}
-        elif isinstance(model, BertForEmbedding):
-            answer = {}
-            model(ids, segments)
+        elif isinstance(model, BertForEmbedding | GptForEmbedding):
+            states = model(ids, segments)[0]
+            return {name: vector.numpy() for name, vector in embed(model, states).items()}
         elif isinstance(model, BertForSequenceClassification):
             logits = model(ids, segments)[0]
             answer = {"probabilities": model.probabilities(logits), "logits": logits}
@@ -165,6 +166,12 @@ def answer_in_torch(model: BertModel, row: TextRow) -> Outputs:
             answer = {"probabilities": torch.softmax(model(ids, segments)[0], -1)}
     answer |= {"mean": hidden[0][0].mean(0), "cls": hidden[0][0, 0]}
     return {name: values.numpy() for name, values in answer.items()}
+
+
+def embed(model: BertForEmbedding | GptForEmbedding, states: Tensor) -> dict[str, Tensor]:
+    """Make a text's vectors `[E]` from its states `[T, E]`."""
+    token = states[-1 if isinstance(model, GptForEmbedding) else 0]
+    return {"mean": model.dense(states.mean(0)), "cls": model.dense(token)}
 
 
 def answer_in_session(

@@ -31,7 +31,7 @@ class _PoolingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pooling.Value
     POOLING_MEAN: _Pooling.ValueType  # 1
     """The mean over all tokens of the text, [CLS] and [SEP] included."""
     POOLING_CLS: _Pooling.ValueType  # 2
-    """The last hidden state of [CLS]."""
+    """The last hidden state of [CLS]; of a decoder-only model, that of the text's last token."""
 
 class Pooling(_Pooling, metaclass=_PoolingEnumTypeWrapper):
     """Pooling of a text's token vectors into one vector."""
@@ -41,7 +41,7 @@ POOLING_UNSPECIFIED: Pooling.ValueType  # 0
 POOLING_MEAN: Pooling.ValueType  # 1
 """The mean over all tokens of the text, [CLS] and [SEP] included."""
 POOLING_CLS: Pooling.ValueType  # 2
-"""The last hidden state of [CLS]."""
+"""The last hidden state of [CLS]; of a decoder-only model, that of the text's last token."""
 Global___Pooling: _TypeAlias = Pooling  # noqa: Y015
 
 @_typing.final

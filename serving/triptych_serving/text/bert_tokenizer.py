@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -181,12 +182,12 @@ class BertTokenizer:
         return tokenizer
 
     def _faults(self, tokens: TextTokens) -> list[str]:
-        names = ("pad", "cls", "sep", "mask")
         faults = [
             f"it has no token {number}, which the manifest has as {name}"
-            for name in names
-            if self._tokenizer.id_to_token(number := getattr(tokens, name)) is None
+            for name, number in asdict(tokens).items()
+            if number is not None and self._tokenizer.id_to_token(number) is None
         ]
-        if (ids := self._tokenizer.encode_batch([""])[0].ids) != [tokens.cls, tokens.sep]:
-            faults.append(f"an empty text becomes {ids}, expected [CLS] [SEP], {[tokens.cls, tokens.sep]}")
+        frame = [tokens.sep] if tokens.cls is None else [tokens.cls, tokens.sep]
+        if (ids := self._tokenizer.encode_batch([""])[0].ids) != frame:
+            faults.append(f"an empty text becomes {ids}, expected [CLS] [SEP], {frame}")
         return faults

@@ -16,6 +16,7 @@ from triptych_training.checks import at_least, one_of, token_id
 from triptych_training.models.blocks import ACTIVATIONS, BlockConfig, EncoderLayer, PlainHeads
 from triptych_training.models.deberta import Deberta, DebertaConfig
 from triptych_training.models.elmo import Elmo
+from triptych_training.models.gpt_encoder import GptForEmbedding
 from triptych_training.models.modernbert import ModernBert, ModernBertConfig
 from triptych_training.models.positions import check_relative, make_relative_bias, sinusoid_table
 from triptych_training.models.word2vec import StaticEmbedding
@@ -248,10 +249,11 @@ class BertForQuestionAnswering(EncoderWithHead):
 
 
 class BertForEmbedding(EncoderWithHead):
-    """Encoder without a head, for text embeddings."""
+    """Encoder without a head, for text embeddings; `dense` is applied to a text's vector."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
+        self.dense: nn.Module = nn.Identity()
         initialise(self)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
@@ -266,7 +268,7 @@ EncoderModel = (
     | BertForQuestionAnswering
     | BertForEmbedding
 )
-BertModel = EncoderModel | StaticEmbedding | Elmo
+BertModel = EncoderModel | StaticEmbedding | Elmo | GptForEmbedding
 
 
 def _mean(hidden: Tensor, inside: Tensor) -> Tensor:

@@ -51,6 +51,7 @@ class GptConfig:
     unrotated_layers: tuple[int, ...] = ()  # layers without rotary positions
     window: int = 0  # positions that the layers of `window_layers` attend to, their own included; 0: all
     window_layers: tuple[int, ...] = ()
+    bidirectional: bool = False  # positions also attend to those after them; `window` counts in both directions then
     norm_kind: str = "rms"
     norm_epsilon: float = 1e-5
     activation: str = "silu"
@@ -167,7 +168,8 @@ class Gpt(nn.Module):
         if self.positions is not None:
             x = x + self.positions.weight[:length]
         x = self.dropout(x)
-        masks = {window: near(length, window, ids.device) for window in {layer.window for layer in self.blocks}}
+        windows = {layer.window for layer in self.blocks}
+        masks = {window: visible(length, window, ids.device, self.config.bidirectional) for window in windows}
         for layer in self.blocks:
             x = layer(x, masks[layer.window])
         return self.norm(x)
@@ -198,10 +200,15 @@ class Gpt(nn.Module):
                 nn.init.zeros_(module.bias)
 
 
-def near(length: int, window: int, device: torch.device) -> Tensor | None:
-    """`[length, length]`, True where a position sees another: itself and up to `window - 1` before it; None: all before it."""
-    if not 0 < window < length:
+def visible(length: int, window: int, device: torch.device, bidirectional: bool = False) -> Tensor | None:
+    """`[length, length]`, True where a position sees another: less than `window` before it, 0: any; or after it, too.
+
+    None: itself and all before it.
+    """
+    if not bidirectional and not 0 < window < length:
         return None
     positions = torch.arange(length, device=device)
     distances = positions[:, None] - positions
+    if bidirectional:
+        return distances.abs() < (window or length)
     return (distances >= 0) & (distances < window)

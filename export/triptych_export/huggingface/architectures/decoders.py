@@ -1,7 +1,7 @@
 """Loading of decoder-only checkpoints: the description of a family, the model and its settings."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -12,12 +12,24 @@ from triptych_export.huggingface.checkpoint.config import check_architecture, in
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
 from triptych_export.huggingface.checkpoint.languages import model_name
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, load_rules, make_model
+from triptych_export.huggingface.checkpoint.text import (
+    POOLINGS_OF_DECODERS,
+    SentenceSettings,
+    assemble,
+    read_sentence_settings,
+    special_ids,
+)
 from triptych_export.huggingface.checkpoint.weights import StoredWeights, open_weights
 from triptych_export.huggingface.folder import Folder, Neutral
 from triptych_export.huggingface.gguf import GgufFolder
 from triptych_export.huggingface.tokenizers.tokenizer import decoder_tokenizer, limit_tokens
 from triptych_export.onnx_files.decoder import OnnxGpt
+from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.gpt import Gpt, GptConfig
+from triptych_training.models.gpt_encoder import GptEncoderConfig, GptForEmbedding
+
+OUTPUT = "lm_head.weight"  # of the checkpoint, where it is the embedding's matrix
+LONGEST_TEXT = 8_192  # tokens
 
 
 @dataclass(frozen=True)
@@ -43,19 +55,45 @@ def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
     else:
         weights, made, chat = open_weights(folder.path), decoder_tokenizer(folder), read_chat(folder)
     model = load_gpt(folder, mapping, weights)
+    if model.config.bidirectional:
+        raise folder.config_error("use_bidirectional_attention: True is not supported of a model that generates texts")
     return make_source(folder, model, limit_tokens(made, model.config.vocabulary_size), *chat)
 
 
 def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> Gpt:
     """Make the network of a folder."""
     tied = folder.config.get("tie_word_embeddings")
-    common = {"vocabulary_size": integer(folder, "vocab_size"), "tied": mapping.tied if tied is None else bool(tied)}
-    model = make_model(folder, lambda: Gpt(GptConfig(**{**common, **mapping.members(folder)})))
-    changes = mapping.changes(folder, model.config) if mapping.changes else {}
-    rules = [rule.changed(changes[rule.ours]) if rule.ours in changes else rule for rule in mapping.rules]
-    ignored = (*mapping.ignored, *(["lm_head.weight"] if model.config.tied else []))
-    load_rules(model, weights, rules, ignored, mapping.prefixes)
+    model = make_model(folder, lambda: Gpt(_config(folder, mapping, mapping.tied if tied is None else bool(tied))))
+    ignored = (*mapping.ignored, *([OUTPUT] if model.config.tied else []))
+    load_rules(model, weights, _rules(folder, mapping, model.config), ignored, mapping.prefixes)
     return model
+
+
+def load_embedding(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
+    """Load a folder of sentence-transformers with a decoder-only model, without its output matrix."""
+    settings = read_sentence_settings(folder, POOLINGS_OF_DECODERS) or SentenceSettings()
+    tokenizer = decoder_tokenizer(folder)
+    special = special_ids(folder, tokenizer, masks=False, alone=True)
+
+    def make() -> GptForEmbedding:
+        config = _config(folder, mapping, tied=True)
+        return GptForEmbedding(GptEncoderConfig(config, special.pad, special.cls, special.sep))
+
+    model = make_model(folder, make)
+    rules = [rule.under("bert.gpt") for rule in _rules(folder, mapping, model.config.gpt)]
+    load_rules(model, open_weights(folder.path), rules, (*mapping.ignored, OUTPUT), mapping.prefixes)
+    # Scores of all pairs of a text's tokens are in memory at once.
+    longest = min(settings.max_tokens or model.config.max_positions, LONGEST_TEXT)
+    return assemble(folder, model, tokenizer, replace(settings, max_tokens=longest))
+
+
+def _config(folder: Folder, mapping: DecoderMapping, tied: bool) -> GptConfig:
+    return GptConfig(**{"vocabulary_size": integer(folder, "vocab_size"), "tied": tied, **mapping.members(folder)})
+
+
+def _rules(folder: Folder, mapping: DecoderMapping, config: GptConfig) -> Sequence[Rule]:
+    changes = mapping.changes(folder, config) if mapping.changes else {}
+    return [rule.changed(changes[rule.ours]) if rule.ours in changes else rule for rule in mapping.rules]
 
 
 def make_source(

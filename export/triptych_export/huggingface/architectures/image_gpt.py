@@ -53,8 +53,7 @@ def load_image_gpt(folder: Folder) -> ImageCheckpoint | GenerationSource:
 
     model = make_model(folder, make)
     model.colours = torch.from_numpy(colours)
-    rules = [*(Rule(f"gpt.{rule.ours}", *rule.theirs, change=rule.change) for rule in GPT2_MAPPING.rules)]
-    rules.append(Rule("classifier", "score"))
+    rules = [*(rule.under("gpt") for rule in GPT2_MAPPING.rules), Rule("classifier", "score")]
     load_rules(model, weights, rules, (*GPT2_MAPPING.ignored, "lm_head.weight"), GPT2_MAPPING.prefixes)
     labels = class_names(folder, model.config.classes)
     return ImageCheckpoint(model, labels, image, {"architecture": folder.architecture}, family=folder.model_type)

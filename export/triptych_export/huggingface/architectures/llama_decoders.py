@@ -80,9 +80,13 @@ def _gemma3_members(folder: Folder) -> dict[str, Any]:
     if scaling is not None:
         raise ValueError(f"rope_parameters: {LOCAL}: rope_type: {scaling.kind!r} is not supported")
     layers, interval = members["layers"], positive(folder, "sliding_window_pattern", 6)
+    nearby = windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % interval], always=True)
+    if both := bool(folder.config.get("use_bidirectional_attention", False)):
+        nearby["window"] = nearby["window"] // 2 + 1  # the member counts both sides
     return {
         **members,
-        **windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % interval], always=True),
+        **nearby,
+        "bidirectional": both,
         "head_dim": integer(folder, "head_dim", 256),
         "activation": activation(folder, "hidden_activation", "gelu_pytorch_tanh"),
         "local_theta": local_theta,

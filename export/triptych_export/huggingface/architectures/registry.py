@@ -6,7 +6,7 @@ from functools import partial
 from triptych_export.errors import WeightsError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, t5
-from triptych_export.huggingface.architectures.decoders import load_decoder
+from triptych_export.huggingface.architectures.decoders import load_decoder, load_embedding
 from triptych_export.huggingface.architectures.gpt_decoders import GPTS
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
 from triptych_export.huggingface.checkpoint.config import check_members
@@ -76,8 +76,10 @@ def _loader(folder: Folder, source_language: str, target_language: str) -> tuple
         supported = "; ".join(f"{name}: {', '.join(sorted(loaders))}" for name, loaders in groups.items())
         elsewhere = "" if folder.model_type else folder.elsewhere()
         raise folder.config_error(f"{_kind(folder)} is not supported{elsewhere}; supported are {supported}")
-    if folder.model_type not in LOADERS and folder.has(MODULES):
-        known = "bert, roberta, distilbert, xlm-roberta, camembert, mpnet, electra, modernbert, deberta-v2"
+    if folder.model_type in TRANSLATION_LOADERS and folder.has(MODULES):
+        known = (
+            f"bert, roberta, distilbert, xlm-roberta, camembert, mpnet, electra, modernbert, deberta-v2, {', '.join(DECODERS)}"
+        )
         raise folder.config_error(f"{_kind(folder)} is not supported as a sentence encoder ({MODULES}); supported: {known}")
     if folder.model_type in TRANSLATION_LOADERS:
         translate, neutral = TRANSLATION_LOADERS[folder.model_type]
@@ -86,6 +88,8 @@ def _loader(folder: Folder, source_language: str, target_language: str) -> tuple
         raise folder.config_error(f"{_kind(folder)} does not translate; remove source_language and target_language")
     if folder.model_type in DECODERS:
         mapping = DECODERS[folder.model_type]
+        if folder.has(MODULES):  # without an output matrix
+            return {**mapping.neutral, "tie_word_embeddings": ()}, lambda: load_embedding(folder, mapping)
         return mapping.neutral, lambda: load_decoder(folder, mapping)
     encode, neutral = LOADERS[folder.model_type]
     return neutral, lambda: encode(folder)

@@ -36,6 +36,10 @@ class Rule:
         """Return the rule with another change."""
         return Rule(self.ours, *self.theirs, change=change, others=self.others)
 
+    def under(self, module: str) -> "Rule":
+        """Return the rule for a model that is a part of another."""
+        return Rule(f"{module}.{self.ours}", *self.theirs, change=self.change, others=self.others)
+
 
 @dataclass(frozen=True)
 class ParameterSource:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer, normalizers
 from torch import nn
 
@@ -19,17 +20,21 @@ from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_export.huggingface.tokenizers.special_tokens import read_special_tokens
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
 from triptych_training.checkpoints.encoder import TextCheckpoint, make_bert
-from triptych_training.models.bert import Bert, EncoderConfig, EncoderModel
+from triptych_training.models.bert import Bert, BertForEmbedding, EncoderConfig, EncoderModel
+from triptych_training.models.gpt_encoder import GptForEmbedding
 
 MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
-KINDS = ("Transformer", "Pooling", "Normalize")
+KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 TRANSFORMER_FILES = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
 )
 SHORTEST_LIMIT = 4  # tokens
 LONGEST_LIMIT = 10**6  # larger ones stand for "none"
 SHOWN = 8  # special tokens on the card
-POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "mean": "mean", "cls": "cls"}
+Poolings = Mapping[str, str]  # our name of each mode of pooling, by the names that files have for it
+MEANS = {"pooling_mode_mean_tokens": "mean", "mean": "mean"}
+POOLINGS: Poolings = {**MEANS, "pooling_mode_cls_token": "cls", "cls": "cls"}
+POOLINGS_OF_DECODERS: Poolings = {**MEANS, "pooling_mode_lasttoken": "cls", "lasttoken": "cls"}
 # Known members of these files; without values: read, or of no effect. Requests choose how vectors are compared.
 KNOWN_OF_MODULES = neutral("idx name path type", kwargs=([],))
 KNOWN_OF_TRANSFORMER = neutral(
@@ -43,6 +48,14 @@ KNOWN_OF_POOLING = neutral(
     "word_embedding_dimension embedding_dimension pooling_mode include_prompt pooling_mode_cls_token pooling_mode_mean_tokens "
     "pooling_mode_max_tokens pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens pooling_mode_lasttoken"
 )
+KNOWN_OF_DENSE = neutral("in_features out_features bias activation_function")
+ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
+    "torch.nn.modules.linear.Identity": nn.Identity,
+    "torch.nn.modules.activation.Tanh": nn.Tanh,
+    "torch.nn.modules.activation.ReLU": nn.ReLU,
+    "torch.nn.modules.activation.GELU": nn.GELU,
+}
+DENSE_RULES = (Rule("0", "linear"),)
 KNOWN_OF_NORMALIZE = neutral("", module_input_name=("sentence_embedding",), module_output_name=("sentence_embedding",))
 KNOWN_OF_MODEL = neutral(
     "__version__ prompts default_prompt_name similarity_fn_name requirements", model_type=("SentenceTransformer",)
@@ -54,6 +67,7 @@ class SentenceSettings:
     """Settings of a sentence-transformers folder."""
 
     pooling: str = "mean"  # how a text's vector is made from the states: "mean" or "cls"
+    dense: Sequence[str] = ()  # folders of the layers that are applied to the vector
     normalize: bool = False  # scale that vector to length 1
     max_tokens: int | None = None  # length of the texts that the model was trained on; None: as many as it has positions
     lowercase: bool = False  # texts are lower-cased before they are tokenized
@@ -80,8 +94,10 @@ def read_modules(folder: Folder) -> list[tuple[str, str]]:
     return modules
 
 
-def read_sentence_settings(folder: Folder) -> SentenceSettings | None:
+def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS) -> SentenceSettings | None:
     """Read modules.json and the files that belong to it; None if this is no sentence-transformers folder.
+
+    `poolings` are those that the model can have.
 
     Raises:
         SourceError: bundles do not support a setting.
@@ -108,9 +124,10 @@ def read_sentence_settings(folder: Folder) -> SentenceSettings | None:
         raise SourceError(f"{folder.path / file}: include_prompt: false is not supported, prompts count in the mean")
     found = next((name for name in TRANSFORMER_FILES if folder.has(name)), TRANSFORMER_FILES[0])
     transformer = folder.read_closed(found, KNOWN_OF_TRANSFORMER) or {}
-    mode, normalize = _pooling(folder.path / file, pooling), "Normalize" in dict(modules)
+    mode, normalize = _pooling(folder.path / file, pooling, poolings), "Normalize" in dict(modules)
+    dense = [place for kind, place in modules if kind == "Dense"]
     limit, lowercase = _limit(folder, transformer), bool(transformer.get("do_lower_case"))
-    return SentenceSettings(mode, normalize, limit, lowercase, prompt, named)
+    return SentenceSettings(mode, dense, normalize, limit, lowercase, prompt, named)
 
 
 def _is_cross_encoder(folder: Folder, modules: Sequence[tuple[str, str]]) -> bool:
@@ -120,8 +137,9 @@ def _is_cross_encoder(folder: Folder, modules: Sequence[tuple[str, str]]) -> boo
 def _check_order(folder: Folder, modules: Sequence[tuple[str, str]]) -> str:
     """Return the folder of the pooling's settings; raises SourceError if the modules compute something else than bundles do."""
     kinds, places = zip(*modules, strict=True)
-    if kinds[:2] != KINDS[:2] or set(kinds[2:]) - {"Normalize"}:
-        known = "Transformer, Pooling, and then Normalize or nothing"
+    later = [kind for kind in kinds[2:] if kind != "Dense"]
+    if kinds[:2] != KINDS[:2] or set(later) - {"Normalize"} or list(kinds[len(kinds) - len(later) :]) != later:
+        known = "Transformer, Pooling, any number of Dense, and then Normalize or nothing"
         raise SourceError(f"{folder.path / MODULES}: the modules {', '.join(kinds)} are not supported; supported: {known}")
     if places[0]:
         remedy = "load and save the model with a newer version of sentence-transformers"
@@ -153,14 +171,33 @@ def _limit(folder: Folder, transformer: Mapping[str, Any]) -> int | None:
     return limit
 
 
-def _pooling(path: object, members: dict[str, Any]) -> str:
+def _pooling(path: object, members: dict[str, Any], poolings: Poolings) -> str:
     """Read the pooling mode: older files have a flag for each mode, newer ones a name."""
     named = [name for name, value in members.items() if name.startswith("pooling_mode_") and value is True]
     if (given := members.get("pooling_mode")) is not None:
         named = [str(mode) for mode in given] if isinstance(given, list) else [str(given)]
-    if len(named) != 1 or named[0] not in POOLINGS:
-        raise SourceError(f"{path}: pooling by {' and '.join(named) or 'nothing'} is not supported; supported: mean, cls")
-    return POOLINGS[named[0]]
+    if len(named) != 1 or named[0] not in poolings:
+        known = ", ".join(name for name in poolings if not name.startswith("pooling_"))
+        raise SourceError(f"{path}: pooling by {' and '.join(named) or 'nothing'} is not supported; supported: {known}")
+    return poolings[named[0]]
+
+
+def _read_dense(folder: Folder, places: Sequence[str], width: int) -> nn.Module:
+    """Read the layers that are applied to a vector of length `width`; raises SourceError if one cannot be read."""
+    layers = nn.Sequential()
+    for place in places:
+        members = folder.read_closed(file := f"{place}/{CONFIG}", KNOWN_OF_DENSE) or {}
+        name, out = members.get("activation_function", "torch.nn.modules.activation.Tanh"), members.get("out_features")
+        if name not in ACTIVATIONS or type(out) is not int or out < 1:
+            known = ", ".join(ACTIVATIONS)
+            problem = f"out_features: {out!r} is no number above 0, or activation_function: {name!r} is none of {known}"
+            raise SourceError(f"{folder.path / file}: {problem}")
+        with torch.device("meta"):
+            layer = nn.Sequential(nn.Linear(width, out, bool(members.get("bias", True))), ACTIVATIONS[name]())
+        load_rules(layer, open_weights(folder.path / place), DENSE_RULES)
+        layers.append(layer)
+        width = out
+    return layers if places else nn.Identity()
 
 
 def prepare_tokenizer(tokenizer: Tokenizer, settings: SentenceSettings) -> None:
@@ -179,8 +216,11 @@ def prepare_tokenizer(tokenizer: Tokenizer, settings: SentenceSettings) -> None:
         tokenizer.normalizer = normalizers.Sequence([*first, *([tokenizer.normalizer] if tokenizer.normalizer else [])])
 
 
-def _shorten(model: EncoderModel, limit: int) -> None:
+def _shorten(model: EncoderModel | GptForEmbedding, limit: int) -> None:
     """Reduce a model's positions to `limit`."""
+    if isinstance(model, GptForEmbedding):
+        model.config = model.bert.config = model.config.shortened(limit)
+        return
     model.config = model.bert.config = replace(model.config, max_positions=limit)
     if isinstance(model.bert, Bert):
         positions = model.bert.embedding.positions
@@ -193,22 +233,27 @@ USUAL = {"mask_token": ("[MASK]", "<mask>"), "pad_token": ("[PAD]", "<pad>")}
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Special ids; without a mask token, `mask` is the padding id and never used."""
+    """Special ids; without a mask token, `mask` is the padding id and never used.
+
+    `cls` is None if `sep` is the only one around a text.
+    """
 
     pad: int
-    cls: int
+    cls: int | None
     sep: int
     mask: int
 
 
-def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool) -> SpecialIds:
+def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool, alone: bool = False) -> SpecialIds:
     """Read the special ids from config.json and the tokenizer; a model that fills masks needs a mask token.
+
+    `alone`: there may be one id around a text instead of two.
 
     Raises:
         SourceError: the tokenizer adds other tokens than [CLS] and [SEP], lacks a token, or has ids beyond the embedding.
     """
     framing = tokenizer.encode("").ids
-    if len(framing) != 2:
+    if len(framing) != 2 and not (alone and len(framing) == 1):
         remedy = "" if framing else "; if the model was trained with them, name the tokenizer_class that adds them"
         problem = f"the tokenizer makes {framing} of an empty text, expected two ids, [CLS] and [SEP]{remedy}"
         raise SourceError(f"{folder.path}: {problem}")
@@ -225,7 +270,7 @@ def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool) -> SpecialIds
     mask = _number(folder, tokenizer, "mask_token")
     if mask is None and masks:
         raise SourceError(f"{folder.path}: the model fills masks, and its tokenizer has no mask_token")
-    return SpecialIds(pad, framing[0], framing[1], pad if mask is None else mask)
+    return SpecialIds(pad, framing[0] if len(framing) == 2 else None, framing[-1], pad if mask is None else mask)
 
 
 def _number(folder: Folder, tokenizer: Tokenizer, name: str) -> int | None:
@@ -310,27 +355,35 @@ def load_text(folder: Folder, mapping: TextMapping) -> TextCheckpoint:
     model = make_model(folder, lambda: make_bert(HEADS[head], mapping.config(folder, special), *options))
     rules = [*mapping.encoder(model.config), *mapping.heads[head]]
     load_rules(model, open_weights(folder.path), rules, mapping.ignored, mapping.prefixes)
-    made = sentences or SentenceSettings()
-    prepare_tokenizer(tokenizer, made)
-    if made.max_tokens and made.max_tokens < model.config.max_positions:
-        _shorten(model, made.max_tokens)
-    notes = {"default_prompt": repr(made.prompt)} if made.prompt else {}
-    if others := ", ".join(f"{name}: {text!r}" for name, text in made.prompts.items() if text != made.prompt):
+    checkpoint = assemble(folder, model, tokenizer, sentences or SentenceSettings())
+    if head != TEXT:
+        return replace(checkpoint, labels=labels)
+    # config.json does not say whether it was trained on pairs or single texts
+    return replace(checkpoint, labels=labels, pairs=True, singles=True, regression=is_regression(folder))
+
+
+def assemble(
+    folder: Folder, model: EncoderModel | GptForEmbedding, tokenizer: Tokenizer, settings: SentenceSettings
+) -> TextCheckpoint:
+    """Apply the settings of sentence-transformers to a loaded model and its tokenizer; raises SourceError as `load_text`."""
+    prepare_tokenizer(tokenizer, settings)
+    if isinstance(model, BertForEmbedding | GptForEmbedding):
+        model.dense = _read_dense(folder, settings.dense, model.config.model_dim)
+    if settings.max_tokens and settings.max_tokens < model.config.max_positions:
+        _shorten(model, settings.max_tokens)
+    notes = {"default_prompt": repr(settings.prompt)} if settings.prompt else {}
+    if others := ", ".join(f"{name}: {text!r}" for name, text in settings.prompts.items() if text != settings.prompt):
         # There they replace the default one, which a bundle puts before every text.
-        notes["prompts_not_available" if made.prompt else "prompts_for_callers_to_add"] = others
+        notes["prompts_not_available" if settings.prompt else "prompts_for_callers_to_add"] = others
     if markers := [token.content for token in read_special_tokens(folder, {}).additional]:
         notes["special_tokens_read_as_text"] = ", ".join(markers[:SHOWN]) + (", ..." if len(markers) > SHOWN else "")
     return TextCheckpoint(
         model,
         tokenizer,
-        labels,
-        {"architecture": folder.architecture, **notes},
-        pairs=head == TEXT,  # config.json does not say whether it was trained on pairs or single texts
-        singles=head == TEXT,
+        provenance={"architecture": folder.architecture, **notes},
         family=folder.model_type,
-        pooling=made.pooling,
-        normalize=made.normalize,
-        regression=head == TEXT and is_regression(folder),
+        pooling=settings.pooling,
+        normalize=settings.normalize,
     )
 
 

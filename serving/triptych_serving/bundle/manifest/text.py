@@ -21,10 +21,10 @@ AGGREGATIONS = ("none", SIMPLE, "first", "average", "max")
 
 @dataclass(frozen=True)
 class TextTokens:
-    """Ids of the special tokens."""
+    """Ids of the special tokens; without `cls`, `sep` is the only one around a text."""
 
     pad: int
-    cls: int
+    cls: int | None
     sep: int
     mask: int
 
@@ -41,7 +41,7 @@ class TextLimits:
 class TextManifest(Manifest):
     """Manifest of a text encoder. Members besides the common ones:
 
-    tokens                pad, cls, sep, mask: ids
+    tokens                pad, cls, sep, mask: ids; without cls, texts have sep alone around them
     limits                max_tokens: [CLS] and [SEP] included; max_rows (optional): the graph takes no more texts at once
     hidden_size           length of a text's vector
     labels                names of the classes, in the graph's order; classification tasks alone
@@ -54,7 +54,8 @@ class TextManifest(Manifest):
     aggregation           (token-classification, optional) how entities are made unless a request says otherwise: "simple", ...
     similarities          (text-embedding, optional) the graph has `similarities` of a sum of tokens to all tokens
     states                (text-embedding, optional) the graph has `states`, the vectors of all tokens
-    pooling, normalize    (optional) how a text's vector is made unless a request says otherwise: "mean" or "cls"; to length 1
+    pooling, normalize    (optional) how a text's vector is made unless a request says otherwise: "mean" or "cls"; to length 1.
+                          The graph of a decoder-only model has the last token's state as `cls`
     """
 
     precisions: Mapping[str, Graph]
@@ -81,7 +82,12 @@ def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
     manifest = TextManifest(
         **parse_common(fields),
         precisions=fields.records("precisions", Graph),
-        tokens=TextTokens(*(tokens.natural(name) for name in ("pad", "cls", "sep", "mask"))),
+        tokens=TextTokens(
+            tokens.natural("pad"),
+            None if task == TEXT_EMBEDDING and "cls" not in tokens.values else tokens.natural("cls"),
+            tokens.natural("sep"),
+            tokens.natural("mask"),
+        ),
         limits=TextLimits(limits.positive("max_tokens"), limits.get("max_rows", int, 0)),
         hidden_size=fields.positive("hidden_size"),
         labels=fields.strings("labels") if task in LABELLED_TASKS else (),

@@ -114,13 +114,10 @@ def test_unsupported_members_are_named(model: str, changes: dict[str, Any], mess
     assert found.startswith(str(folder))
 
 
-def test_a_decoder_that_is_a_sentence_encoder_is_rejected(tmp_path: Path) -> None:
+def test_an_encoder_decoder_that_is_a_sentence_encoder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "modules.json").write_text("[]", encoding="utf-8")
-    message = fault(tmp_path, {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]})
-    assert (
-        "model_type 'qwen2' (Qwen2ForCausalLM) is not supported as a sentence encoder (modules.json); supported: bert"
-        in message
-    )
+    message = fault(tmp_path, {"model_type": "t5", "architectures": ["T5EncoderModel"]})
+    assert "model_type 't5' (T5EncoderModel) is not supported as a sentence encoder (modules.json); supported: bert" in message
 
 
 def test_a_folder_of_an_old_sentence_encoder_names_the_remedy(tmp_path: Path) -> None:
