@@ -42,7 +42,7 @@ from triptych_serving.runtime.process import allow_open_files, give_way
 from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.security.guard import AccessGuard
 from triptych_serving.security.options import SecurityOptions
-from triptych_serving.security.tls import server_credentials
+from triptych_serving.security.tls import open_certificates, server_credentials
 from triptych_serving.services.documents.workers import DocumentWorkers
 from triptych_serving.services.health import HEALTH_SERVICE, HealthServicer
 from triptych_serving.services.oip.statistics import Statistics
@@ -115,7 +115,8 @@ class Server:
         self.port = options.port
         self.calls = ActiveCalls()
         self.repeats = ResponseCache(options.repeats)
-        self._credentials = server_credentials(options.security, options.host)
+        options.security.check_host(options.host)
+        self._certificates = open_certificates(options.security)
         begin = give_way if options.gives_way else None
         self._pool = ThreadPoolExecutor(usable_cpus(), "triptych-text", begin)
         self._documents = DocumentWorkers(begin)
@@ -277,7 +278,8 @@ class Server:
             from triptych_serving.gateway.gateway import make_gateway  # noqa: PLC0415 its libraries are an extra
         except ImportError as error:
             raise UnsupportedError(f"--http-port needs the extra http, {error.name} is not installed") from error
-        return make_gateway(options, self.options.security, self._router, self.options.limits, self._pool, lambda: self.port)
+        security, limits = self.options.security, self.options.limits
+        return make_gateway(options, security, self._certificates, self._router, limits, self._pool, lambda: self.port)
 
     async def _stop_gateway(self, seconds: float) -> None:
         if self._gateway is not None:
@@ -291,10 +293,11 @@ class Server:
         host, port = self.options.host, self.options.port
         check_free(host, port)
         try:
-            if self._credentials is None:
+            if self._certificates is None:
                 self.port = self._server.add_insecure_port(format_address(host, port))
             else:
-                self.port = self._server.add_secure_port(format_address(host, port), self._credentials)
+                credentials = server_credentials(self._certificates)
+                self.port = self._server.add_secure_port(format_address(host, port), credentials)
         except RuntimeError as error:
             raise PortError(f"port {port}: cannot listen on {host}: {error}") from error
 

@@ -22,6 +22,8 @@ from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.security.options import SecurityOptions, is_loopback
+from triptych_serving.security.secret_files import ReloadedFiles
+from triptych_serving.security.tls import Certificates
 
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 INDEX, SETTINGS = "index.html", "settings.json"
@@ -31,6 +33,7 @@ APIS = (libretranslate.API, deepl.API, openai.API, rerank.API, tei.API, huggingf
 def make_gateway(
     options: GatewayOptions,
     security: SecurityOptions,
+    certificates: ReloadedFiles[Certificates] | None,
     router: Router,
     limits: LimitOptions,
     pool: Executor,
@@ -39,12 +42,12 @@ def make_gateway(
     """Make the port with all routes.
 
     Args:
-        security: TLS as of the gRPC port.
+        certificates: those of the gRPC port; None without TLS.
         pool: threads for long work.
         grpc_port: returns the port for gRPC, which the playground names.
 
     Raises:
-        SecurityError: certificates cannot be used, or API keys would cross the network unencrypted.
+        SecurityError: API keys would cross the network unencrypted.
     """
     security.check_host(options.host)
     # Pieces of HTML are translated as documents: at most half of the documents at a time, to leave room for those of other
@@ -68,7 +71,7 @@ def make_gateway(
     own = Api("Triptych", (ApiRoute("/health", _health, ("GET",)), ApiRoute("/openapi.json", openapi, ("GET",))))
     pages = [_playground(grpc_port)] if options.playground else []
     application = make_application([own, *pages, *APIS, connect.API], parts, options.origins, is_loopback(options.host))
-    return HttpPort(options, security, application, on_stop=documents.close)
+    return HttpPort(options, certificates, application, on_stop=documents.close)
 
 
 async def _health(call: HttpCall) -> dict[str, str]:

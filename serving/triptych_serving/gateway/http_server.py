@@ -16,8 +16,8 @@ from uvicorn.server import ServerState
 
 from triptych_serving.address import format_address, listen
 from triptych_serving.gateway.options import GatewayOptions
-from triptych_serving.security.options import SecurityOptions
-from triptych_serving.security.tls import certificate_names_of, server_context
+from triptych_serving.security.secret_files import ReloadedFiles
+from triptych_serving.security.tls import Certificates, certificate_names_of, server_context
 
 logger = logging.getLogger(__name__)
 
@@ -33,19 +33,21 @@ class HttpPort:
     """A port that serves an application.
 
     Args:
+        certificates: None without TLS.
         on_stop: called when no request is in flight any more.
-
-    Raises:
-        SecurityError: certificates cannot be used.
     """
 
     def __init__(
-        self, options: GatewayOptions, security: SecurityOptions, application: ASGIApp, on_stop: Callable[[], None]
+        self,
+        options: GatewayOptions,
+        certificates: ReloadedFiles[Certificates] | None,
+        application: ASGIApp,
+        on_stop: Callable[[], None],
     ) -> None:
         self._on_stop = on_stop
         self.port = options.port  # the actual port after `start`
         self._options = options
-        self._context = server_context(security)
+        self._context = None if certificates is None else server_context(certificates)
         self._state = ServerState()
         self._server: asyncio.Server | None = None
         self._handshakes: OrderedDict[asyncio.Task[Any], None] = OrderedDict()  # those of TLS in progress, the oldest first

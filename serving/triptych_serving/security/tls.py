@@ -43,17 +43,23 @@ class Certificates:
     context: ssl.SSLContext = field(compare=False, repr=False)  # for a server without gRPC
 
 
-def server_credentials(options: SecurityOptions, host: str) -> grpc.ServerCredentials | None:
-    """Make the credentials of a server that listens on `host`; None without TLS.
+def open_certificates(options: SecurityOptions) -> ReloadedFiles[Certificates] | None:
+    """Open the certificate files of all ports of a server; None without TLS.
 
     Raises:
-        SecurityError: a file cannot be used, or API keys would cross the network unencrypted.
+        SecurityError: a file cannot be used.
     """
-    options.check_host(host)
-    files = _certificate_files(options)
-    if files is None or options.tls_key is None:
+    if options.tls_certificate is None or options.tls_key is None:
         return None
-    warn_if_open(options.tls_key)
+    chain, key, client_ca = options.tls_certificate, options.tls_key, options.tls_client_ca
+    warn_if_open(key)
+    paths = [chain, key, *([client_ca] if client_ca else [])]
+    read = partial(read_certificates, chain, key, client_ca)
+    return ReloadedFiles(f"TLS certificate {chain}", paths, read, describe=_describe)
+
+
+def server_credentials(files: ReloadedFiles[Certificates]) -> grpc.ServerCredentials:
+    """Make the credentials of gRPC's port. New certificates are used at the next connection."""
     given = first = files.get()
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -68,19 +74,12 @@ def server_credentials(options: SecurityOptions, host: str) -> grpc.ServerCreden
     # The type stubs do not know that None means no change.
     fetch_new = cast("Callable[[], grpc.ServerCertificateConfiguration]", fetch)
     return grpc.dynamic_ssl_server_credentials(
-        _configuration(first), fetch_new, require_client_authentication=options.tls_client_ca is not None
+        _configuration(first), fetch_new, require_client_authentication=first.client_ca is not None
     )
 
 
-def server_context(options: SecurityOptions) -> ssl.SSLContext | None:
-    """Make the context of a server without gRPC; None without TLS. New certificates are used at the next connection.
-
-    Raises:
-        SecurityError: a file cannot be used.
-    """
-    files = _certificate_files(options)
-    if files is None:
-        return None
+def server_context(files: ReloadedFiles[Certificates]) -> ssl.SSLContext:
+    """Make the context of a port without gRPC. New certificates are used at the next connection."""
     first, changed = files.get(), False
 
     def use_newest(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: ssl.SSLContext) -> int | None:
@@ -92,17 +91,24 @@ def server_context(options: SecurityOptions) -> ssl.SSLContext | None:
         return ssl.ALERT_DESCRIPTION_HANDSHAKE_FAILURE if changed and connection.session_reused else None
 
     first.context.sni_callback = use_newest
+    first.context.sslobject_class = _LoggedConnection
     return first.context
 
 
-def _certificate_files(options: SecurityOptions) -> ReloadedFiles[Certificates] | None:
-    """Open the files of the options; None without TLS. Raises SecurityError: a file cannot be used."""
-    if options.tls_certificate is None or options.tls_key is None:
-        return None
-    chain, key, client_ca = options.tls_certificate, options.tls_key, options.tls_client_ca
-    paths = [chain, key, *([client_ca] if client_ca else [])]
-    read = partial(read_certificates, chain, key, client_ca)
-    return ReloadedFiles(f"TLS certificate {chain}", paths, read)
+class _LoggedConnection(ssl.SSLObject):
+    """A connection whose failed handshake is logged: asyncio closes it without a word."""
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLCertVerificationError as error:
+            logger.info("TLS handshake failed: the client's certificate is rejected: %s", error.verify_message)
+            raise
+        except ssl.SSLError as error:
+            logger.info("TLS handshake failed: %s", _reason(error))
+            raise
 
 
 def certificate_names_of(connection: ssl.SSLObject | None) -> tuple[bytes, ...]:
@@ -136,10 +142,13 @@ def read_certificates(chain: Path, key: Path, client_ca: Path | None = None) -> 
     return Certificates(*contents, authorities, subject, tuple(warnings), context)
 
 
-def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfiguration:
+def _describe(certificates: Certificates) -> None:
     for warning in certificates.warnings:
         logger.warning("%s", warning)
     logger.info("TLS certificate: %s", certificates.subject)
+
+
+def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(certificates.key, certificates.chain)], certificates.client_ca)
 
 

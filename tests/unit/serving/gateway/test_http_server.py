@@ -1,6 +1,7 @@
 """The HTTP port with more connections than it allows."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +20,7 @@ from triptych_serving.gateway.openai import _events as openai_events
 from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.security.options import SecurityOptions
+from triptych_serving.security.tls import open_certificates
 
 from ....fixtures.certificates import LOCAL, Authority
 from ..calls import in_loop
@@ -29,7 +31,8 @@ REQUEST = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
 
 @asynccontextmanager
 async def served(application: Any, security: SecurityOptions | None = None) -> AsyncIterator[HttpPort]:
-    port = HttpPort(GatewayOptions("127.0.0.1", 0, connections=LIMIT), security or SecurityOptions(), application, lambda: None)
+    certificates = open_certificates(security or SecurityOptions())
+    port = HttpPort(GatewayOptions("127.0.0.1", 0, connections=LIMIT), certificates, application, lambda: None)
     await port.start()
     yield port
     await port.stop(1)
@@ -81,6 +84,29 @@ async def test_silent_clients_do_not_keep_out_others_before_their_handshake(tmp_
                 assert await asyncio.wait_for(early.read(), HEAD_SECONDS / 2) == b""
         for _, each in (*silent, (reader, writer)):
             each.close()
+
+
+@in_loop
+async def test_rejected_clients_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "triptych_serving.security.tls")
+    authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
+    pair, other = authority.sign("server", *LOCAL), stranger.sign("app")
+    trusting = [ssl.create_default_context(cafile=str(authority.file)) for _ in range(2)]
+    trusting[1].load_cert_chain(other.certificate, other.key)
+    security = SecurityOptions(tls_certificate=pair.certificate, tls_key=pair.key, tls_client_ca=authority.file)
+    async with served(answer, security) as port:
+        caplog.clear()
+        for trusted in (*trusting, None):
+            with suppress(OSError):  # of TLS or of the connection
+                reader, writer = await asyncio.open_connection("127.0.0.1", port.port, ssl=trusted)
+                writer.write(REQUEST % b"")
+                assert await reader.read() == b""
+    failed = "TLS handshake failed: "
+    assert caplog.messages == [
+        f"{failed}peer did not return a certificate",
+        f"{failed}the client's certificate is rejected: unable to get local issuer certificate",
+        f"{failed}http request",
+    ]
 
 
 @pytest.mark.parametrize(("path", "status"), [("slow", 503), ("connect", 200), ("openai", 200)])

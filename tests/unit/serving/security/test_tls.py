@@ -1,6 +1,7 @@
 """Certificates are checked before they are used."""
 
 import codecs
+import logging
 import os
 import ssl
 from contextlib import suppress
@@ -12,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from triptych_serving.errors import SecurityError
 from triptych_serving.security.options import SecurityOptions
-from triptych_serving.security.tls import read_certificates, server_context
+from triptych_serving.security.tls import open_certificates, read_certificates, server_context, server_credentials
 
 from ....fixtures.certificates import DAY, LOCAL, NOW, Authority, Pair
 
@@ -94,6 +95,22 @@ def test_encrypted_key(authority: Authority) -> None:
     assert fault_of(pair).startswith(f"{pair.key}: encrypted; the server needs it unencrypted: openssl pkey")
 
 
+def test_new_certificates_are_logged_once_for_all_ports(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    pair = authority.sign("server", *LOCAL)
+    files = open_certificates(SecurityOptions(tls_certificate=pair.certificate, tls_key=pair.key))
+    assert files is not None
+    server_credentials(files)
+    server_context(files)
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    authority.sign("server", "other.example", end=NOW + DAY)
+    assert [files.get(), files.get()] == [files.get()] * 2
+    messages = [message.split(" ", 2)[1:] for message in caplog.messages]
+    assert [begin for begin, _ in messages] == ["certificate", "the", "certificate:"]  # reloaded, expires soon, names
+    assert messages[0][1] == f"{pair.certificate}: reloaded"
+    assert messages[2][1].startswith("other.example until ")
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_session_is_not_resumed_after_its_authority_was_removed(
     authority: Authority, tmp_path: Path, version: ssl.TLSVersion
@@ -102,7 +119,9 @@ def test_a_session_is_not_resumed_after_its_authority_was_removed(
     pair, own = authority.sign("server", *LOCAL), authority.sign("client")
     trusted = tmp_path / "clients.pem"
     trusted.write_bytes(authority.file.read_bytes())
-    server = server_context(SecurityOptions(tls_certificate=pair.certificate, tls_key=pair.key, tls_client_ca=trusted))
+    files = open_certificates(SecurityOptions(tls_certificate=pair.certificate, tls_key=pair.key, tls_client_ca=trusted))
+    assert files is not None
+    server = server_context(files)
     client = ssl.create_default_context(cafile=str(authority.file))
     client.load_cert_chain(own.certificate, own.key)
     client.maximum_version = version
@@ -110,7 +129,6 @@ def test_a_session_is_not_resumed_after_its_authority_was_removed(
 
     def connect() -> ssl.SSLSession | None:
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-        assert server is not None
         connection = client.wrap_bio(to_client, to_server, server_hostname="localhost", session=session)
         accepted = server.wrap_bio(to_server, to_client, server_side=True)
         for end in (connection, accepted) * 3:
