@@ -246,6 +246,7 @@ class Server:
         return MetricSources(
             registry=lambda: self.manager.registry,
             ready=lambda: self._health.ready,
+            leaving=lambda: self.manager.leaving,
             methods=methods_of((*ALL_SERVICES, HEALTH_SERVICE)),
             cache=self.repeats.counters,
             budgets=lambda: self._loader.budgets.made,

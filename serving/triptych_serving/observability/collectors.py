@@ -43,6 +43,7 @@ class MetricSources:
 
     registry: Callable[[], Registry]
     ready: Callable[[], bool]  # True while the server accepts requests
+    leaving: Callable[[], Iterable[Model]] = tuple  # models that serve no new requests, and finish theirs
     methods: Iterable[str] = ()  # full names of the methods that metrics show from the start
     cache: CacheCounters = field(default_factory=CacheCounters)
     budgets: Callable[[], Mapping[Device, Budget]] = dict  # memory of the GPUs
@@ -50,6 +51,13 @@ class MetricSources:
     def models(self) -> list[Model]:
         """Return the models that can serve."""
         return self.registry().ready
+
+    def engines(self) -> dict[Labels, list[Model]]:
+        """Return the models that have engines, by name and version; during a replacement a version has several."""
+        models: dict[Labels, list[Model]] = {}
+        for model in (*self.models(), *self.leaving()):
+            models.setdefault((model.name, str(model.version)), []).append(model)
+        return models
 
 
 def state_collector(sources: MetricSources) -> FamilyCollector:
@@ -60,17 +68,17 @@ def state_collector(sources: MetricSources) -> FamilyCollector:
     )
 
 
-def engine_collector(models: Callable[[], Sequence[Model]]) -> FamilyCollector:
+def engine_collector(sources: MetricSources) -> FamilyCollector:
     """Collect the engines' counters of the loaded models. They are read at each scrape, so unloaded models leave no series."""
     return FamilyCollector(
         lambda: _engine_families({}),
-        lambda: _engine_families({(model.name, str(model.version)): EngineSnapshot.of(model) for model in models()}),
+        lambda: _engine_families({key: EngineSnapshot.of(models) for key, models in sources.engines().items()}),
     )
 
 
 @dataclass(frozen=True)
 class EngineSnapshot:
-    """The counters of all engines of a model at one moment."""
+    """The counters of all engines of a version at one moment."""
 
     running: int  # texts or images
     waiting: int
@@ -79,9 +87,10 @@ class EngineSnapshot:
     steps: StepStats
 
     @classmethod
-    def of(cls, model: Model) -> "EngineSnapshot":
-        """Read the present counters of a model."""
-        engines, (running, waiting) = model.engines, model.count_rows()
+    def of(cls, models: Sequence[Model]) -> "EngineSnapshot":
+        """Read the present counters of a version's models."""
+        engines = [engine for model in models for engine in model.engines]
+        running, waiting = map(sum, zip(*(model.count_rows() for model in models), strict=True))
         counters = [engine.counters for engine in engines]
         return cls(
             running=running,

@@ -21,7 +21,7 @@ class MetricsServer(HttpServer):
         self.observer = MetricsObserver(registry, sources.models)
         self.observer.expect(sources.methods)
         registry.register(state_collector(sources))
-        registry.register(engine_collector(sources.models))
+        registry.register(engine_collector(sources))
         ProcessCollector(registry=registry)
         self._ready = sources.ready
         self._application = make_wsgi_app(registry)

@@ -70,6 +70,11 @@ class ModelManager:
         return self._versions.registry
 
     @property
+    def leaving(self) -> list[Model]:
+        """Models that are no longer in the registry, and finish their requests."""
+        return self._versions.leaving
+
+    @property
     def is_loading(self) -> bool:
         """True while a model is being loaded."""
         return self._versions.is_loading

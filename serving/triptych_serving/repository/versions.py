@@ -76,6 +76,11 @@ class VersionTable:
         return any(version.is_loading for version in self._known.values())
 
     @property
+    def leaving(self) -> list[Model]:
+        """Models that are no longer in the registry, and finish their requests."""
+        return list(self._retiring)
+
+    @property
     def names(self) -> set[str]:
         """Names of all models."""
         return {name for name, _ in self._known}

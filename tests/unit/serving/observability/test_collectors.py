@@ -1,14 +1,16 @@
 """Metrics that are read at each scrape: engines, models, GPUs and the response cache."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from triptych.version import __version__
+from triptych_serving.models.model import Model
 from triptych_serving.observability.collectors import ENGINE_COUNTERS, MetricSources, engine_collector, state_collector
 from triptych_serving.repository.registry import ModelVersion, Registry, State
 from triptych_serving.repository.repository import VersionFolder
@@ -48,9 +50,14 @@ class StubModel:
         return sum(engine.running for engine in self.engines), sum(engine.waiting for engine in self.engines)
 
 
-def engines_of(*models: StubModel) -> CollectorRegistry:
+def engines_of(*models: StubModel, leaving: Sequence[StubModel] = ()) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(engine_collector(lambda: models))
+    loaded = [
+        ModelVersion(VersionFolder(model.name, model.version, Path("toy")), State.READY, cast("Model", model))
+        for model in models
+    ]
+    sources = MetricSources(lambda: Registry(loaded), lambda: True, leaving=lambda: cast("list[Model]", leaving))
+    registry.register(engine_collector(sources))
     return registry
 
 
@@ -86,13 +93,19 @@ def test_histogram_buckets_are_cumulative() -> None:
     assert buckets == {"1.0": 1, **{str(bound): 2 for bound in ROWS[1:]}, "+Inf": 3}
 
 
-def test_unloaded_model_leaves_no_series() -> None:
-    models = [StubModel(engines=[StubEngine(1)])]
-    registry = CollectorRegistry()
-    registry.register(engine_collector(lambda: models))  # type: ignore[arg-type, return-value]
-    assert b'model="toy"' in generate_latest(registry)
-    models.clear()
-    assert b"model=" not in generate_latest(registry)
+def test_models_count_until_their_last_request_has_ended() -> None:
+    old, replaced = StubModel(engines=[StubEngine(3, 4)]), StubModel(version=2, engines=[StubEngine(2)])
+    leaving = [old, replaced]
+    registry = engines_of(StubModel(version=2, engines=[StubEngine(1, 6)]), leaving=leaving)
+
+    def rows(version: str) -> list[float | None]:
+        labels = {**TOY, "version": version}
+        return [registry.get_sample_value(f"triptych_num_requests_{state}", labels) for state in ("running", "waiting")]
+
+    assert [rows("1"), rows("2")] == [[3, 4], [3, 6]]
+    leaving.clear()
+    assert [rows("1"), rows("2")] == [[None, None], [1, 6]]
+    assert b'version="1"' not in generate_latest(registry)
 
 
 def test_registry_can_be_restricted_to_one_metric() -> None:

@@ -364,6 +364,7 @@ async def test_a_model_is_closed_when_it_is_idle(repository: Path) -> None:
         assert bench.serving() == "2:good"
         await bench.polls()
         assert not bench.loader.models[0].closed
+        assert [model.version for model in bench.manager.leaving] == [1]
         bench.busy[1].set()
         await bench.until_states(v1="unloaded", v2="ready")
         assert bench.loader.models[0].closed
