@@ -217,7 +217,7 @@ class Registry:
         able = self._capable(selector, capability)
         if not able:
             available = ", ".join(f"{model.name} ({model.manifest.task})" for model in self.ready) or "none"
-            raise self._no_model(f"no model {VERBS[capability]}; available: {available}")
+            raise self._no_model(selector, f"no model {VERBS[capability]}; available: {available}")
         return _only([model for model in able if isinstance(model, kind)])
 
     def _capable(self, selector: ModelSelector, capability: str) -> list[Model]:
@@ -232,15 +232,18 @@ class Registry:
         """Return the selected models that are ready; exactly one if the selector names a model."""
         found = self.select(selector.model, selector.version)
         ready = [version.model for version in found if version.model is not None]
-        if selector.model and not ready:
+        if (selector.model or selector.version) and not ready:
             raise _not_ready(found)
         if selector.version:
             return ready
         return [model for model in ready if model is self._serving[model.name]]
 
-    def _no_model(self, problem: str) -> ServingError:
+    def _no_model(self, selector: ModelSelector, problem: str) -> ServingError:
         """Return the error for a request that no model serves: UNAVAILABLE if one that loads or has failed may do so later."""
-        later = {each.name for each in self.models if each.broken or each.state is State.LOADING} - self._serving.keys()
+        found = self.select(selector.model, selector.version)
+        later = {each.name for each in found if each.broken or each.state is State.LOADING}
+        if not selector.version:
+            later -= self._serving.keys()
         return (
             UnavailableError(f"{problem}; loading or failed: {', '.join(sorted(later))}") if later else NotFoundError(problem)
         )
@@ -251,7 +254,7 @@ class Registry:
         available = f"available: {', '.join(pairs)}" if pairs else "no translation model is loaded"
         if selector.model:
             return NotFoundError(f"model {selector.model!r} does not translate {wanted}; {available}")
-        return self._no_model(f"no model translates {wanted}; {available}")
+        return self._no_model(selector, f"no model translates {wanted}; {available}")
 
 
 def _preference(version: ModelVersion) -> tuple[bool, int]:
@@ -265,13 +268,14 @@ def _with_labels(version: ModelVersion) -> str:
 
 
 def _not_ready(found: Sequence[ModelVersion]) -> ServingError:
-    """Explain why no version of one model can serve."""
-    name = found[0].name
+    """Explain why no selected version can serve."""
     states = {version.state: version for version in found}
-    if State.LOADING in states:
-        return UnavailableError(f"model {name!r} is still being loaded")
+    if (loading := states.get(State.LOADING)) is not None:
+        return UnavailableError(f"model {loading.name!r} is still being loaded")
     if (failed := states.get(State.FAILED)) is not None:
-        return UnavailableError(f"model {name!r} cannot be served: {failed.fault}")
+        return UnavailableError(f"model {failed.name!r} cannot be served: {failed.fault}")
+    name = found[0].name
+    found = [version for version in found if version.name == name]
     are = f"versions {', '.join(version.version for version in found)} are" if found[1:] else f"version {found[0].version} is"
     return NotFoundError(f"model {name!r}: {are} in the repository, but not loaded")
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -262,10 +264,19 @@ def test_a_version_that_is_not_ready_names_the_reason(
     registry = Registry(
         [*versions.models, ModelVersion(VersionFolder("toy", 7, tmp_path), state, fault="torn", labels=("next",))]
     )
-    for version in ("7", "next"):
+    for name, version in product(("toy", ""), ("7", "next")):
         with pytest.raises(kind, match=message):
-            registry.find(ModelSelector("toy", version))
+            registry.find(ModelSelector(name, version))
     assert registry.find(ModelSelector("toy")).version == 1
+
+
+def test_a_label_whose_version_is_still_being_loaded_is_unavailable(versions: Registry, tmp_path: Path) -> None:
+    """Another model serves with the same label, but for other languages."""
+    loading = ModelVersion(VersionFolder("toy", 7, tmp_path), State.LOADING, labels=("next",))
+    back = next(replace(each, labels=("next",)) for each in versions.models if each.name == "back")
+    registry = Registry([loading, back, *(each for each in versions.models if each.name == "toy")])
+    with pytest.raises(UnavailableError, match=r"no model translates any language to de; .*; loading or failed: toy$"):
+        registry.find(ModelSelector(version="next", target_language="de"))
 
 
 @pytest.mark.parametrize(
