@@ -114,7 +114,7 @@ def main() -> None:
         named = " ".join(["triptych", *(name for name in sys.argv[1:2] if name in COMMANDS)])  # click's parser knows no context
         path, options = (error.ctx.command_path, error.ctx.command.params) if error.ctx else (named, [])
         flag = "--help-all" if any("--help-all" in option.opts for option in options) else "--help"
-        _fail(f"{error.format_message().rstrip('.')} (see {path} {flag})", error.exit_code)
+        _fail(f"{_message(error)} (see {path} {flag})", error.exit_code)
     except click.ClickException as error:
         _fail(error.format_message() + _remedy(error), error.exit_code)
     except click.Abort:
@@ -129,6 +129,16 @@ def main() -> None:
         if not isinstance(error, (BackendError, client.TriptychClientError) if client else BackendError):
             raise
         _fail(f"{error}{_remedy(error)}", 1)
+
+
+def _message(error: click.UsageError) -> str:
+    """Return the message of an error; click calls a text instead of a number "not a valid integer range"."""
+    message = error.format_message().rstrip(".")
+    kind = error.param.type if isinstance(error, click.BadParameter) and error.param is not None else None
+    if isinstance(kind, (click.IntRange, click.FloatRange)):
+        number = kind.name.removesuffix(" range").replace("integer", "whole number").replace("float", "number")
+        message = message.replace(f"is not a valid {kind.name}", f"is not a {number} in the range {kind._describe_range()}")
+    return message
 
 
 def _remedy(error: BaseException | None) -> str:

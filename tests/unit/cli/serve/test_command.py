@@ -147,6 +147,8 @@ def test_security(run: Run, served: list[ServerOptions], monkeypatch: pytest.Mon
         (["--model-control", "explicit", "--model", "a"], "--model is not for --model-control explicit"),
         (["--model-control", "poll", "--poll-interval-secs", "0"], "0.0 is not in the range"),
         (["--max-queue-secs", "nan"], "nan is not in the range"),
+        (["--max-queue-secs", "5s"], "'5s' is not a number in the range 0<=x<=2000000 (see"),
+        (["--port", "tcp://10.0.0.1:8001"], "'tcp://10.0.0.1:8001' is not a whole number in the range 0<=x<=65535 (see"),
         (["--exit-timeout-secs", "inf"], "inf is not in the range 0<=x<=2000000"),
         (["--grpc-max-connection-age-secs", "1e12"], "1000000000000.0 is not in the range"),
         (["--model-control", "often"], "'often' is not one of 'none', 'poll', 'explicit'"),
