@@ -39,9 +39,18 @@ class AsyncClient(BaseClient):
         self._running: WeakSet[Any] = WeakSet()
 
     @cached_property
-    def _channel(self) -> grpc.aio.Channel:
+    def _own(self) -> tuple[asyncio.AbstractEventLoop, grpc.aio.Channel]:
         # Made at the first call: a client may be constructed before its event loop runs.
-        return open_async_channel(self._settings)
+        return asyncio.get_running_loop(), open_async_channel(self._settings)
+
+    @property
+    def _channel(self) -> grpc.aio.Channel:
+        loop, channel = self._own
+        if loop is not asyncio.get_running_loop():
+            raise RuntimeError(
+                "the client belongs to the event loop of its first call, and this is another one: make a new client"
+            )
+        return channel
 
     async def _send(
         self, method: SimpleCall[Any, Any, Result], fields: Mapping[str, Any], arguments: Mapping[str, Any]
@@ -295,7 +304,7 @@ class AsyncClient(BaseClient):
         """Close the connection and cancel running requests. The client cannot be used afterwards."""
         for call in list(self._running):  # the channel finds those of unary calls alone
             call.cancel()
-        await self._channel.close()
+        await self._own[1].close()
 
     async def __aenter__(self) -> Self:
         return self

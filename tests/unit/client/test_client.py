@@ -158,6 +158,21 @@ def test_closing_the_client_cancels_running_requests_async(server: FakeServer, s
     asyncio.run(main())
 
 
+def test_an_async_client_is_for_one_event_loop(server: FakeServer) -> None:
+    client = AsyncClient(server.address)
+
+    async def ask(streams: bool = False) -> None:
+        if streams:
+            client.translate_stream("a")
+        await client.translate("a")
+
+    asyncio.run(ask())
+    for streams in (False, True):
+        with pytest.raises(RuntimeError, match="the client belongs to the event loop of its first call"):
+            asyncio.run(ask(streams))
+    asyncio.run(client.close())
+
+
 def test_clients_work_across_loops_and_threads(server: FakeServer) -> None:
     early = AsyncClient(server.address)
 
