@@ -395,6 +395,23 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         assert [one for one in everything if one.entity != "O"] == tokens != everything
         answer = grpc_client.answer("one", "two three").answers[0]
         assert client("question-answering").question_answering("one", "two three").answer == answer.text  # type: ignore[union-attr]
+        similarity = "fill-mask/pipeline/sentence-similarity"
+        for name, inputs, message in (
+            ("question-answering", {"question": "", "context": "two"}, "inputs.question: "),
+            ("question-answering", {"question": "one", "context": "two " * 99}, "inputs: "),
+            (
+                "fill-mask/pipeline/sentence-similarity",
+                {"source_sentence": "", "sentences": ["one"]},
+                "inputs.source_sentence: ",
+            ),
+            (
+                "fill-mask/pipeline/sentence-similarity",
+                {"source_sentence": "one", "sentences": ["one", ""]},
+                "inputs.sentences[1]: ",
+            ),
+        ):
+            status, error, _ = served.post(f"/models/{name}", {"inputs": inputs})
+            assert (status, error["error"][: len(message)]) == (400, message)
 
 
 def test_hugging_face_client_classifies_without_training(tmp_path: Path) -> None:
@@ -424,6 +441,8 @@ def test_hugging_face_client_classifies_without_training(tmp_path: Path) -> None
         ):
             status, error, _ = served.post("/models/nli", {"inputs": "one " * 9_000, "parameters": parameters})
             assert (status, error["error"][: len(message)]) == (400, message)
+        body = {"inputs": ["one", "one " * 99], "parameters": {"candidate_labels": ["one", "two"]}}
+        assert served.post("/models/nli", body)[1]["error"].startswith("inputs[1]: ")
 
 
 def generating(**parameters: Any) -> dict[str, Any]:

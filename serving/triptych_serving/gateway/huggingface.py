@@ -4,7 +4,9 @@ The task of `POST /models/NAME` is that of the model; `POST /models/NAME/pipelin
 """
 
 import base64
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -130,9 +132,13 @@ async def classify_zero_shot(query: Query) -> Any:
     def make() -> list[text_classification_pb2.TextInput]:
         return [text_classification_pb2.TextInput(text=text, text_pair=each) for text in texts for each in hypotheses]
 
+    def candidate(index: int) -> str:
+        return f"parameters.candidate_labels[{index % len(labels)}]"
+
     inputs = await query.call.offload(size, make)
     request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, model=query.model, raw_scores=True)
-    response = await query.call.ask(request)
+    with _named("inputs", lambda i, member: candidate(i) if member == ".text_pair" else f"inputs[{i // len(labels)}]"):
+        response = await query.call.ask(request)
     names = {one.index: one.label for one in response.results[0].labels}
     entailed = next((index for index, name in names.items() if name.lower().startswith("entail")), None)
     if entailed is None or len(names) == 1:
@@ -178,7 +184,8 @@ async def answer_question(query: Query) -> Any:
     question = question_answering_pb2.QuestionInput(question=given.take("question", str), context=given.take("context", str))
     options = query.parameters.take_given({**TOP_K, "max_answer_len": ("max_answer_length", int)})
     request = question_answering_pb2.AnswerQuestionRequest(inputs=[question], model=query.model, **options)
-    response = await query.call.ask(request)
+    with _named("inputs", lambda _, member: f"inputs{member}"):
+        response = await query.call.ask(request)
     answers = [{"answer": one.text, **_members(one, "score", "start", "end")} for one in response.results[0].answers]
     return answers if options.get("top_k", 1) > 1 else next(iter(answers), NO_ANSWER)
 
@@ -239,7 +246,9 @@ def _rules(given: Json) -> dict[str, Any]:
 async def compare_sentences(query: Query) -> Any:
     given = as_object(query.inputs, "inputs")
     texts = [given.take("source_sentence", str), *given.take_texts("sentences")[0]]
-    response = await query.call.ask(embedding_pb2.EmbedTextRequest(contents=texts, model=query.model, normalize=True))
+    request = embedding_pb2.EmbedTextRequest(contents=texts, model=query.model, normalize=True)
+    with _named("contents", lambda i, _: f"inputs.sentences[{i - 1}]" if i else "inputs.source_sentence"):
+        response = await query.call.ask(request)
 
     def cosines() -> list[float]:
         first, *others = (one.values for one in response.embeddings)
@@ -305,6 +314,16 @@ async def _task_of(call: HttpCall, model: str, inputs: Any) -> str:
     if len(tasks) > 1:
         raise invalid("several models are loaded: name one as /models/NAME")
     return tasks.pop() if tasks else "fill-mask"  # whose service reports that there is no such model
+
+
+@contextmanager
+def _named(field: str, name: Callable[[int, str], str]) -> Iterator[None]:
+    """Call an element of a request's list in errors as its caller knows it; `name` has its index, and a member or ""."""
+    try:
+        yield
+    except RpcError as error:
+        element = re.compile(rf"^{field}\[(\d+)\](\.\w+)?")
+        raise error.with_message(element.sub(lambda found: name(int(found[1]), found[2] or ""), error.message)) from None
 
 
 def _members(message: Any, *names: str) -> Mapping[str, Any]:
