@@ -4,6 +4,7 @@ import asyncio
 import base64
 import codecs
 import json
+import sys
 import time
 import uuid
 from array import array
@@ -13,12 +14,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from google.protobuf import json_format, struct_pb2
+from google.protobuf import struct_pb2
 from starlette.responses import StreamingResponse
 
 from triptych.v1 import embedding_pb2, model_pb2, translation_pb2
 from triptych.v1 import text_generation_pb2 as pb
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
+from triptych_serving.gateway.messages import mismatch
 from triptych_serving.gateway.route import Api, ApiRoute, http_status, renamed, stream_error
 from triptych_serving.rpc.direct_calls import RpcError
 
@@ -179,10 +181,11 @@ async def chat_completions(call: HttpCall) -> Any:
     top = {"top_logprobs": given.take("top_logprobs", int, 0)}
     if not given.take("logprobs", bool, False) and top.pop("top_logprobs"):
         raise invalid("top_logprobs: needs logprobs: true")
-    try:
-        variables = json_format.ParseDict(given.take("chat_template_kwargs", dict, {}), struct_pb2.Struct())
-    except (json_format.ParseError, OverflowError, RecursionError) as error:  # an integer or a list that is too large or deep
-        raise invalid(f"chat_template_kwargs: {error}") from None
+    variables = struct_pb2.Struct()
+    for name, value in given.take("chat_template_kwargs", dict, {}).items():
+        if not isinstance(value, (bool, float, str)) and not (isinstance(value, int) and abs(value) <= sys.float_info.max):
+            raise invalid(mismatch(f"chat_template_kwargs.{name[:40]}", value, "a boolean, a number or a text"))
+        variables[name] = value
     return await _answer(call, given, chat=True, messages=messages, template_variables=variables, **top)
 
 
