@@ -5,6 +5,7 @@ import socket
 import ssl
 import struct
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -211,6 +212,21 @@ def test_pieces_of_html_wait_for_each_other(more: dict[str, int]) -> None:
         assert [request.result()[0] for request in requests] == [200] * len(requests)
 
 
+def test_a_server_without_temporary_files_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_framed(tmp_path)
+    with opened(options_of(tmp_path)) as served:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+        monkeypatch.setattr("py3langid.langid.IDENTIFIER", None)
+        body = {"q": "Guten Morgen.", "target": "nl", "source": "auto"}
+        form, kind = multipart([("target", "nl")], "a.txt", b" " * 2_000_000), "multipart/form-data; boundary=edge"
+        for (status, error, _), what in (
+            (served.post("/translate", body), "language detection"),
+            (served.post("/translate_file", form, content_type=kind), "a file in a form"),
+        ):
+            message = f"the server cannot write temporary files: No such file or directory; {what}"
+            assert (status, error["error"][: len(message)]) == (501, message)
+
+
 def test_source_languages_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_framed(tmp_path)
     texts = ["Guten Morgen, wie geht es dir?", "Where is the station?", "Das ist gut."]
@@ -395,7 +411,6 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         assert [one for one in everything if one.entity != "O"] == tokens != everything
         answer = grpc_client.answer("one", "two three").answers[0]
         assert client("question-answering").question_answering("one", "two three").answer == answer.text  # type: ignore[union-attr]
-        similarity = "fill-mask/pipeline/sentence-similarity"
         for name, inputs, message in (
             ("question-answering", {"question": "", "context": "two"}, "inputs.question: "),
             ("question-answering", {"question": "one", "context": "two " * 99}, "inputs: "),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import re
 import time
@@ -35,6 +36,8 @@ from triptych_serving.text.validation import NOT_UNICODE
 
 if TYPE_CHECKING:
     from triptych_serving.gateway.stored_documents import StoredDocuments
+
+logger = logging.getLogger(__name__)
 
 ENCODINGS = {"content-encoding": "identity", "transfer-encoding": "chunked"}  # of bodies; others would be read as they are
 BODY_SECONDS = 60.0  # in which a request's body must arrive
@@ -307,6 +310,8 @@ class HttpCall:
         except (HTTPException, TimeoutError, UnicodeError) as error:  # starlette's is around a MultiPartException
             problem = "not in the character set that it names" if isinstance(error, UnicodeError) else "not received in time"
             raise invalid(f"body: {getattr(error, 'detail', problem)}") from None
+        except OSError as error:  # starlette keeps a file above 1 MB in a temporary one
+            raise no_temporary_file("a file in a form", error) from None
         texts = [value if isinstance(value, str) else value.filename or "" for _, value in form.multi_items()]
         if not is_unicode("".join(texts)):  # in UTF-7, for instance
             raise invalid(f"body: {NOT_UNICODE}")
@@ -398,6 +403,13 @@ def parse_object(data: bytes, tokens: int) -> Json:
     except (ValueError, RecursionError) as error:
         raise invalid(f"body: not JSON: {error}") from None
     return Json(as_object(value, "body"))  # errors name its members alone
+
+
+def no_temporary_file(what: str, error: OSError) -> RpcError:
+    """Make the error of a server that cannot write a temporary file, and log it."""
+    reason = f"{error.strerror or error}; {what} needs a folder for temporary files with room for it (TMPDIR)"
+    logger.error("%s", reason)
+    return RpcError.of(grpc.StatusCode.UNIMPLEMENTED, f"the server cannot write temporary files: {reason}")
 
 
 def parse_form(data: bytes) -> Json:

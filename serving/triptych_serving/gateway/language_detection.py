@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from triptych_serving.gateway.call import HttpCall
+from triptych_serving.gateway.call import HttpCall, no_temporary_file
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.event_loop import ANY_SIZE
 from triptych_text.languages import primary_language
@@ -51,7 +51,10 @@ def _rank(texts: Sequence[str], codes: Collection[str], html: bool) -> Steps[lis
     for text in texts:
         yield
         read = (TAG.sub(" ", text[:TAGGED_CHARACTERS]) if html else text)[:READ_CHARACTERS]
-        scores = dict(rank(read))  # log-likelihoods
+        try:
+            scores = dict(rank(read))  # log-likelihoods
+        except OSError as error:  # it unpacks its model into one
+            raise no_temporary_file("language detection (70 MB)", error) from None
         known = {code: scores[primary_language(code)] for code in codes if primary_language(code) in scores}
         if not known:
             message = (
