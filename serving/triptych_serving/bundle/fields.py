@@ -1,8 +1,9 @@
 """Typed access to JSON objects that collects all faults instead of stopping at the first."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -66,9 +67,9 @@ class JsonFields:
         return tuple(map(tuple, value)) if all(fits) else ()
 
     def numbers(self, name: str, count: int) -> tuple[float, ...]:
-        """Read a list of `count` numbers."""
+        """Read a list of `count` finite numbers."""
         value: Any = self.values.get(name)
-        fits = isinstance(value, list) and len(value) == count and all(type(item) in (int, float) for item in value)
+        fits = isinstance(value, list) and len(value) == count and all(_is_finite(item) for item in value)
         return tuple(map(float, value)) if self._fits(fits, name, value, f"a list of {count} numbers") else (0.0,) * count
 
     def strings(self, name: str) -> tuple[str, ...]:
@@ -108,6 +109,10 @@ class JsonFields:
 
     def _at(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
+
+
+def _is_finite(value: object) -> bool:
+    return type(value) in (int, float) and abs(cast("float", value)) <= sys.float_info.max
 
 
 def _are_ids(value: object) -> bool:

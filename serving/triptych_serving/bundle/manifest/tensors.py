@@ -83,6 +83,8 @@ def parse_tensors(fields: JsonFields, faults: list[str]) -> TensorsManifest:
         found = manifest.inputs.get(image.input)
         if found is None or not found.datatype.startswith("FP") or len(found.shape) != 4:
             faults.append(f"image.input is {image.input!r:.40}, which is no input of floats [rows, 3, height, width]")
+        elif not faults:
+            faults += _image_faults(image, found.shape)
     specs = (*manifest.inputs.values(), *manifest.outputs.values())
     if manifest.batches and any(spec.shape[:1] != (-1,) for spec in specs):
         faults.append("batches is true, but a tensor's first dimension is not free")
@@ -91,6 +93,14 @@ def parse_tensors(fields: JsonFields, faults: list[str]) -> TensorsManifest:
 
 def _parse_image(image: JsonFields, faults: list[str]) -> ImageInput:
     return ImageInput(image.get("input", str), parse_spec(image, faults), image.numbers("mean", 3), image.numbers("std", 3))
+
+
+def _image_faults(image: ImageInput, shape: tuple[int, ...]) -> list[str]:
+    made = (3, image.spec.height, image.spec.width)
+    faults = [f"image.std is {list(image.std)}, all of it must be above 0"] if min(image.std) <= 0 else []
+    if any(size not in (-1, side) for size, side in zip(shape[1:], made, strict=True)):
+        faults.append(f"image makes rows of {list(made)}, but the shape of {image.input!r:.40} is {list(shape)}")
+    return faults
 
 
 def _specs(fields: JsonFields, name: str, faults: list[str]) -> dict[str, TensorSpec]:

@@ -13,7 +13,7 @@ from triptych_serving.bundle.manifest import ImageManifest, TextManifest, Transl
 from triptych_serving.bundle.manifest.image import ImageSpec
 from triptych_serving.errors import BundleError
 
-from ....fixtures.encoders import COLOURS, ENTITIES, sign, write_image_bundle, write_text_bundle
+from ....fixtures.encoders import COLOURS, ENTITIES, sign, write_image_bundle, write_image_tensors_bundle, write_text_bundle
 from ....fixtures.toy import BUNDLE, edit_manifest
 
 Edit = Callable[[dict[str, Any]], object]
@@ -104,6 +104,23 @@ def test_every_fault_of_an_image_manifest_is_listed(repository: Path) -> None:
         "files lists no 'labels.txt'",
     }
     assert {fault.split(" ")[0] for fault in faults} >= {"image.resize", "image.interpolation"}
+
+
+@pytest.mark.parametrize(
+    ("image", "fault"),
+    [
+        ({"std": [0, 1, 1]}, "image.std is [0.0, 1.0, 1.0], all of it must be above 0"),
+        ({"std": [1, float("inf"), 1]}, "image.std is [1, inf, 1], expected a list of 3 numbers"),
+        ({"mean": [0, float("nan"), 0]}, "image.mean is [0, nan, 0], expected a list of 3 numbers"),
+        ({"mean": [10**400, 0, 0]}, f"image.mean is [1{'0' * 38}, expected a list of 3 numbers"),
+        ({"height": 9}, "image makes rows of [3, 9, 8], but the shape of 'x' is [-1, 3, 8, 8]"),
+    ],
+)
+def test_images_that_do_not_fit_a_graph_of_plain_tensors_are_rejected(
+    repository: Path, image: dict[str, Any], fault: str
+) -> None:
+    folder = write_image_tensors_bundle(repository)
+    assert faults_of(folder, lambda raw: raw["image"].update(image)) == {fault}
 
 
 @pytest.mark.parametrize(
