@@ -132,8 +132,12 @@ def _printable(name: str) -> str:
 
 
 def _open_keys(path: Path) -> ReloadedFiles[tuple[ApiKey, ...]]:
+    def warn_if_empty(keys: tuple[ApiKey, ...]) -> None:
+        if not keys:  # the last one was revoked, or the file is being written
+            logger.warning("%s: no API keys, so every call is rejected", path)
+
     warn_if_open(path)
-    keys = ReloadedFiles(f"API keys {path}", [path], lambda: read_keys(path), CHECK_SECONDS)
+    keys = ReloadedFiles(f"API keys {path}", [path], lambda: read_keys(path), CHECK_SECONDS, warn_if_empty)
     if not keys.get():
         raise SecurityError(f"{path}: no API keys, so every call would be rejected; create one with `triptych keys create`")
     return keys

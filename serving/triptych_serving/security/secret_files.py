@@ -26,7 +26,7 @@ class ReloadedFiles(Generic[Value]):
         name: names the value in the log.
         read: reads the value; raises SecurityError.
         every_seconds: least time between two checks of the files' times.
-        describe: logs more about a value that is used from now on.
+        on_change: called with a new value that is used from now on.
 
     Raises:
         SecurityError: the files cannot be used at the start.
@@ -38,20 +38,19 @@ class ReloadedFiles(Generic[Value]):
         paths: Sequence[Path],
         read: Callable[[], Value],
         every_seconds: float = 0.0,
-        describe: Callable[[Value], None] = lambda _: None,
+        on_change: Callable[[Value], None] = lambda _: None,
     ) -> None:
         self._name = name
         self._paths = paths
         self._read = read
         self._every_seconds = every_seconds
-        self._describe = describe
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._fault = ""
         self._checked = time.monotonic()
         self._signature = self._sign()
         self._read_at = time.time()
         self._value = read()
-        describe(self._value)
 
     def get(self) -> Value:
         """Return the current value."""
@@ -79,7 +78,7 @@ class ReloadedFiles(Generic[Value]):
         if value != self._value or self._fault:
             self._value, self._fault = value, ""
             logger.info("%s: reloaded", self._name)
-            self._describe(value)
+            self._on_change(value)
 
     def _sign(self) -> Signature:
         return tuple(_sign(path) for path in self._paths)

@@ -55,7 +55,9 @@ def open_certificates(options: SecurityOptions) -> ReloadedFiles[Certificates] |
     warn_if_open(key)
     paths = [chain, key, *([client_ca] if client_ca else [])]
     read = partial(read_certificates, chain, key, client_ca)
-    return ReloadedFiles(f"TLS certificate {chain}", paths, read, describe=_describe)
+    files = ReloadedFiles(f"TLS certificate {chain}", paths, read, on_change=_describe)
+    _describe(files.get())
+    return files
 
 
 def server_credentials(files: ReloadedFiles[Certificates]) -> grpc.ServerCredentials:

@@ -1,6 +1,7 @@
 """Access control: API keys, certificates and admin calls."""
 
 import logging
+import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from triptych_serving.rpc import descriptors as services
 from triptych_serving.rpc.active_calls import ModelLeases
 from triptych_serving.rpc.call_context import CallContext, Observers
 from triptych_serving.security.api_keys import Role, key_line, new_secret
-from triptych_serving.security.guard import GRPC_LOGGER, AccessGuard
+from triptych_serving.security.guard import CHECK_SECONDS, GRPC_LOGGER, AccessGuard
 from triptych_serving.security.options import SecurityOptions
 
 FILE = Path("file.pem")
@@ -101,6 +102,23 @@ def test_keys_identify_callers_and_admins(guard: AccessGuard, secrets: dict[str,
     call = a_call(TRANSLATE, "x")
     with pytest.raises(UnauthenticatedError, match="authorization has no Bearer key: send it as `authorization: Bearer KEY`"):
         admit(guard, replace(call, metadata={"authorization": f"Basic {secrets['app']}"}))
+
+
+def test_an_emptied_file_of_keys_is_logged(
+    tmp_path: Path,
+    guard: AccessGuard,
+    secrets: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert admit(guard, a_call(TRANSLATE, secrets["app"])) == "app"
+    (tmp_path / "keys").write_text("")
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + CHECK_SECONDS)
+    with pytest.raises(UnauthenticatedError, match="unknown API key"):
+        admit(guard, a_call(TRANSLATE, secrets["app"]))
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == [f"{tmp_path / 'keys'}: no API keys, so every call is rejected"]
 
 
 def test_a_key_with_stray_characters_is_refused_and_not_logged(
