@@ -214,6 +214,8 @@ class RunFolder:
             state: dict[str, Any] = torch.load(self.state, map_location="cpu", weights_only=True)
         except Exception as error:  # pickle, zipfile and torch raise many types
             raise CheckpointError(f"{self.state}: damaged ({error})") from error
+        if not isinstance(state, dict) or "run" not in state:
+            raise CheckpointError(f"{self.state}: damaged (not a dictionary with run)")
         if state["run"] != self.run:
             raise CheckpointError(
                 f"{self.state}: of run {state['run']!r}, {self.options.name} of {self.run!r}; restore this run's state"

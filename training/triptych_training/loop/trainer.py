@@ -372,17 +372,17 @@ class Trainer:
                 self.average.restore(state["average"])
             if self.scale and state["loss_scale"]:
                 self.scale.restore(state["loss_scale"])
+            self.position = Position(**state["position"])
+            self.warmup, before = state["warmup"], state["batches_per_step"]
+            self.clock.before, self.clock.validation = state["elapsed"], state["validation"]
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{self.folder.state}: does not belong to this model and recipe; start a new training with --initial ({error})"
             ) from error
-        self.position = Position(**state["position"])
-        self.warmup = state["warmup"]
-        self.clock.before, self.clock.validation = state["elapsed"], state["validation"]
         if self.position.epoch not in self.folder.saved(self.position.epoch):
             self._unvalidated = Meter()
         self.fabric.barrier()  # before the first process can write that checkpoint
-        if (before := state["batches_per_step"]) != self.per_step:
+        if before != self.per_step:
             raise RecipeError(
                 f"resume: {self.folder.root} took {before} batches per optimizer step, now it would take {self.per_step}; "
                 f"keep accumulate x processes the same"

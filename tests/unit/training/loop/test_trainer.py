@@ -166,11 +166,23 @@ def test_a_state_of_another_training_is_rejected(finished: Finished, tmp_path: P
         train_translation(replace(recipe, accumulate=2), TRAINED, tmp_path / "run", resume=True)
     assert records(tmp_path / "run") == records(whole)
     state = torch.load(tmp_path / "run/state.pt", weights_only=True)
+    for name in ("position", "warmup", "elapsed", "validation", "batches_per_step"):
+        torch.save(_without(state, name), tmp_path / "run/state.pt")
+        with pytest.raises(CheckpointError, match=r"state\.pt: does not belong to this model and recipe"):
+            train_translation(recipe, TRAINED, tmp_path / "run", resume=True)
+    for damaged in (_without(state, "run"), [state]):
+        torch.save(damaged, tmp_path / "run/state.pt")
+        with pytest.raises(CheckpointError, match=r"state\.pt: damaged \(not a dictionary with run\)"):
+            train_translation(recipe, TRAINED, tmp_path / "run", resume=True)
     del state["model"]["encoder.embedding.tokens.weight"]
     torch.save(state, tmp_path / "run/state.pt")
     with pytest.raises(CheckpointError, match=r"state\.pt: does not belong to this model and recipe"):
         train_translation(recipe, TRAINED, tmp_path / "run", resume=True)
     assert records(tmp_path / "run") == records(whole)
+
+
+def _without(state: dict[str, Any], name: str) -> dict[str, Any]:
+    return {member: value for member, value in state.items() if member != name}
 
 
 class Recorder:
