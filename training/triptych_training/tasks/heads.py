@@ -172,10 +172,15 @@ class QuestionHead(Head):
         """Encode every window of every context; the target of a window without the whole answer is [CLS]."""
         self._read = read_questions(paths)
         longest = max(len(e.ids) for e in tokenizer.encode_batch([q.question for q in self._read]))
-        if longest + self._stride + 2 > max_length:
+        if (free := max_length - longest - 2) < 0:
             raise CorpusError(
-                f"{', '.join(paths)}: a question has {longest} tokens; with stride {self._stride} that leaves no room "
-                f"for a context in max_length {max_length}"
+                f"{', '.join(paths)}: a question has {longest} tokens, which leaves no room for a context in max_length "
+                f"{max_length}; shorten the question, or raise max_length"
+            )
+        if self._stride > (most := free * 8 // 9):  # more would give very many windows, nearly alike
+            raise CorpusError(
+                f"{', '.join(paths)}: a question has {longest} tokens; in max_length {max_length} that allows a stride of "
+                f"{most}, not {self._stride}; lower stride, or raise max_length"
             )
         windows = Tokenizer.from_str(tokenizer.to_str())
         windows.encode_special_tokens = True

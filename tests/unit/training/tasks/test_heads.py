@@ -126,10 +126,18 @@ def test_questions_without_an_answer_or_with_a_long_one(tmp_path: Path) -> None:
     assert {example.source for example in examples if any(example.target)} == {1}
     assert {example.source for example in examples} == {0, 1}
     path = write_squad(tmp_path / "a.json", ("the cat eats fish", CONTEXT, ["fish"]))
-    with pytest.raises(
-        CorpusError, match="a question has 6 tokens; with stride 10 that leaves no room for a context in max_length 16"
-    ):
-        QuestionHead(stride=10).examples(TOKENIZER, [path], max_length=16)
+    with pytest.raises(CorpusError, match="a question has 6 tokens, which leaves no room for a context in max_length 7; "):
+        QuestionHead(stride=0).examples(TOKENIZER, [path], max_length=7)
+
+
+def test_windows_that_are_nearly_alike_are_refused(tmp_path: Path) -> None:
+    path = write_squad(tmp_path / "a.json", ("the cat eats fish", " ".join([CONTEXT] * 20), ["fish"]))
+    with pytest.raises(CorpusError, match="6 tokens; in max_length 35 that allows a stride of 24, not 26; lower stride, or"):
+        QuestionHead(stride=26).examples(TOKENIZER, [path], max_length=35)
+    tokens = len(TOKENIZER.encode(" ".join([CONTEXT] * 20), add_special_tokens=False).ids)
+    examples, _ = QuestionHead(stride=24).examples(TOKENIZER, [path], max_length=35)
+    assert len(examples) < tokens / 3
+    assert len(QuestionHead(stride=0).examples(TOKENIZER, [path], max_length=8)[0]) == tokens
 
 
 @pytest.mark.parametrize(
