@@ -278,7 +278,8 @@ def rerank(query: str, texts: tuple[str, ...], source: Path | None, as_json: boo
     process, on a model of --models.
     """
     choice = options.take_choice(arguments)
-    lines = [line for line in read_lines(texts, source) if not line.is_blank]
+    numbered = [(number, line) for number, line in enumerate(read_lines(texts, source)) if not line.is_blank]
+    lines = [line for _, line in numbered]
     if problem := next((f"{line.origin}: {line.problem}" for line in lines if line.problem), ""):
         raise click.ClickException(problem)
     with open_reranker(choice) as run, open_writer() as output:
@@ -287,8 +288,8 @@ def rerank(query: str, texts: tuple[str, ...], source: Path | None, as_json: boo
         except InputError as error:
             raise click.ClickException(f"{lines[error.index].origin}: {error}") from error
         for result in results:
-            line = lines[result.index]
-            row = json_row(text=line.text, **_token_count(line.origin, result), **_members(result, "index", "score"))
+            number, line = numbered[result.index]
+            row = json_row(text=line.text, **_token_count(line.origin, result), index=number, **_members(result, "score"))
             output.write(f"{row if as_json else f'{score_text(result.score):>7}  {line.text}'}\n")
 
 

@@ -165,6 +165,8 @@ def test_rerank_prints_the_best_document_first(run: Run, tmp_path: Path) -> None
     write_cross_encoder(tmp_path)
     model = ("--models", tmp_path, "--top-k", "2")
     assert run("rerank", *model, "zero", stdin=b"one\n\none two\nthree\n").success == " 0.5000  one two\n 0.2689  one\n"
+    rows = run("rerank", *model, "--json", "zero", stdin=b"one\n\none two\nthree\n").success.splitlines()
+    assert [json.loads(each)["index"] for each in rows] == [2, 0]
     row = {"text": "one two", "token_count": 6, "index": 0, "score": 0.0}
     assert json.loads(run("rerank", *model, "--json", "--raw-scores", "zero", "one two").success) == row
     assert run("rerank", *model, "zero", "one", "two " * 99).error.startswith("text 2: 103 tokens are too long")
