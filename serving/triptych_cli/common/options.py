@@ -64,13 +64,24 @@ def line_file(*names: str, help: str) -> Callable[[Function], Function]:
     return click.option(*names, type=NEW_FILE, callback=standard, help=help)
 
 
+def check_file(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
+    """Find out, before the work, whether the file that an option names can be written. Raises click.BadParameter: it cannot."""
+    from triptych_client.files import check_target
+
+    try:
+        check_target(value)
+    except OSError as error:
+        raise click.BadParameter(f"{value}: {error.strerror}") from error
+    return value
+
+
 def picture_file(*names: str, help: str, required: bool = False) -> Callable[[Function], Function]:
     """Make an option for a PNG file to write."""
 
-    def check(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
+    def check(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
         if value is not None and value.suffix.lower() != ".png":
             raise click.BadParameter(f"{value}: pictures are written as PNG; choose a name that ends with .png")
-        return value
+        return check_file(context, parameter, value)
 
     return click.option(*names, type=NEW_FILE, callback=check, required=required, help=help)
 

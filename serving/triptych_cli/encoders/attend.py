@@ -35,7 +35,11 @@ Weights = list[list[list[list[float]]]]  # [layers][heads][targets][sources]
 @click.option("--text-pair", default="", help="Second text, for models of the BERT family.")
 @click.option("--image", type=options.EXISTING_FILE, help="JPEG, PNG or WebP file instead of TEXT, for image classifiers.")
 @click.option(
-    "--html", "page", type=options.NEW_FILE, help="Write a page with all views, which needs no server and no network."
+    "--html",
+    "page",
+    type=options.NEW_FILE,
+    callback=options.check_file,
+    help="Write a page with all views, which needs no server and no network.",
 )
 @options.picture_file("--png", help="Write a picture: the alignment, all heads, or the rollout over the image.")
 @options.as_json

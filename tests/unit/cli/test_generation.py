@@ -63,22 +63,28 @@ def test_a_terminal_is_not_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert "nothing to read: give TEXT or a pipe" in run("generate").err
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("complete-image", "half.png", "-o"),
-        ("generate-image", "-o"),
-        ("reconstruct-image", "a.png", "-o"),
-        ("interpolate-images", "a.png", "b.png", "-o"),
-        ("attend", "Hello", "--png"),
-    ],
-)
+PICTURES = [
+    ("complete-image", "half.png", "-o"),
+    ("generate-image", "-o"),
+    ("reconstruct-image", "a.png", "-o"),
+    ("interpolate-images", "a.png", "b.png", "-o"),
+    ("attend", "Hello", "--png"),
+]
+
+
+@pytest.mark.parametrize("arguments", PICTURES)
 def test_pictures_have_names_that_end_with_png(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     path = tmp_path / "whole.jpg"
     result = run(*arguments, path)
     assert result.code == 2
     assert f"{path}: pictures are written as PNG; choose a name that ends with .png" in " ".join(result.err.split())
     assert not path.exists()
+
+
+@pytest.mark.parametrize("arguments", [*PICTURES, ("attend", "Hello", "--html")])
+def test_folders_that_do_not_exist_are_noticed_before_the_work(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    path = tmp_path / "missing/out.png"
+    assert f"{path}: cannot be written: No such file or directory" in run(*arguments, path, "--models", tmp_path).err
 
 
 def test_a_rejected_picture_is_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
