@@ -255,9 +255,15 @@ def _run(choice: ModelChoice, task: str, images: tuple[bytes, ...], fields: dict
 
             [generation] = registry.find_generator(selector, task).generate(GenerationRequest(images=images, **fields))
             return [each.image for each in generation.choices]
+        from triptych_serving.images.image_file import MAX_PIXELS
         from triptych_serving.models.image.autoencoder import LatentQuery
 
-        return [each.image for each in registry.find_autoencoder(selector).run(LatentQuery(images, **fields))]
+        model, query = registry.find_autoencoder(selector), LatentQuery(images, **fields)
+        width, height = model.manifest.image.width, model.manifest.image.height
+        if (pixels := query.rows * width * height) > MAX_PIXELS:  # of the picture, which must fit into memory
+            made = f"{query.rows:,} images of {width} x {height} pixels are {pixels:,} pixels"
+            raise click.ClickException(f"{query.field}: {made}, a picture has at most {MAX_PIXELS:,}; ask for fewer")
+        return [each.image for each in model.run(query)]
 
 
 def _write_grid(output: Path, files: Sequence[bytes], columns: int) -> None:

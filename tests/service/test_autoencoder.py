@@ -159,6 +159,14 @@ def test_the_command_line_names_the_file_that_is_no_image(served: Served, tmp_pa
     assert (outcome.exit_code, outcome.output.startswith(f"Error: {bad}: it is not an image")) == (1, True), outcome.output
 
 
+def test_the_command_line_refuses_pictures_that_are_too_large(served: Served, tmp_path: Path) -> None:
+    command = ["generate-image", "--count", "9" * 9, "-o", str(tmp_path / "grid.png"), "--models", str(served.repository)]
+    outcome = CliRunner().invoke(cli, command)
+    assert outcome.exit_code == 1
+    assert outcome.output.startswith("Error: count: 999,999,999 images of ")
+    assert "pixels, a picture has at most 64,000,000; ask for fewer" in outcome.output
+
+
 def test_open_inference_protocol(served: Served) -> None:
     client = tritonclient.grpc.InferenceServerClient(served.address)
     random = client.infer("vae", [], parameters={"count": 2, "seed": 7})
