@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import click
 import numpy as np
 import torch
 
@@ -19,7 +20,7 @@ from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.scheduling.engine import Engine, run_rows
 from triptych_serving.scheduling.request import Item
 from triptych_training.data.documents import encode_documents, read_documents, read_texts
-from triptych_training.data.images import LabelledImage, hold_out, read_folders
+from triptych_training.data.images import LabelledImage, describe_others, hold_out, read_folders
 from triptych_training.data.pretraining_rows import SPECIAL_PAIR, Masker, cut_chunks, make_rows, whole_segments
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import ordinary_ids
@@ -184,8 +185,13 @@ def image_evidence(folders: Sequence[str], choice: ModelChoice, held_out: float,
 
 
 def _read_pictures(folders: Sequence[str], held_out: float) -> tuple[list[LabelledImage], list[str]]:
-    """List the images to evaluate, all or those that a training would hold out, and the names of their classes."""
+    """List the images to evaluate, all or those that a training would hold out, and the names of their classes.
+
+    Says on standard error how many other files are ignored.
+    """
     pictures, names = read_folders(folders)
+    if ignored := describe_others(folders):
+        click.echo(ignored, err=True)
     return (hold_out(pictures, held_out)[1] if held_out else pictures), names
 
 

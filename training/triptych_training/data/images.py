@@ -47,10 +47,14 @@ def read_folders(roots: Sequence[str], classes: Sequence[str] = ()) -> tuple[lis
     return images, names
 
 
-def count_others(roots: Sequence[str]) -> int:
-    """Count what `read_folders` passes over: files and folders beside the images of the classes, without hidden ones."""
+def describe_others(roots: Sequence[str]) -> str:
+    """Say how many files and folders beside the images of the classes `read_folders` passes over; empty if there are none.
+
+    Hidden ones do not count.
+    """
     found = (path for root in roots for folder in _subfolders(Path(root)) for path in folder.iterdir())
-    return sum(path.suffix.lower() not in SUFFIXES and not path.name.startswith(".") for path in found)
+    others = sum(path.suffix.lower() not in SUFFIXES and not path.name.startswith(".") for path in found)
+    return f"{others:,} other files and folders in the folders of classes are ignored" if others else ""
 
 
 def check_images(images: Sequence[LabelledImage], threads: int) -> None:

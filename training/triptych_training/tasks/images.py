@@ -26,7 +26,7 @@ from triptych_training.checkpoints.encoder import (
 from triptych_training.checkpoints.vae import VaeCheckpoint, save_vae_checkpoint
 from triptych_training.data.augmentation import augment, erase, mix
 from triptych_training.data.batches import Indices
-from triptych_training.data.images import ImageStore, check_images, count_others, hold_out, read_folders, to_rgb
+from triptych_training.data.images import ImageStore, check_images, describe_others, hold_out, read_folders, to_rgb
 from triptych_training.evaluation.metrics import bound_metrics, ranked_metrics, share, total
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import FolderRecipe, ImageRecipe, VaeRecipe
@@ -110,9 +110,8 @@ class FolderTask:
 
     def _validation(self) -> str:
         """Describe what is not trained on."""
-        others = count_others([*self.recipe.train, *self.recipe.valid])
-        ignored = f", {others:,} other files and folders in the folders of classes are ignored" if others else ""
-        return f"{len(self.valid):,} held out{ignored}"
+        ignored = describe_others([*self.recipe.train, *self.recipe.valid])
+        return ", ".join(filter(None, (f"{len(self.valid):,} held out", ignored)))
 
     def plan(self, epoch: int) -> list[Indices]:
         order = np.random.default_rng((self.recipe.seed, epoch)).permutation(len(self.train))

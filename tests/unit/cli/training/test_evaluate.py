@@ -120,15 +120,21 @@ def test_an_image_that_cannot_be_used_is_named(run: Run, tmp_path: Path) -> None
     assert "x>=0" in run("evaluate", "image-classification", tmp_path, "--hold-out", "nan").err
 
 
-def test_few_files_are_in_memory_together(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_files_are_in_memory_and_others_are_counted(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for label in ("cat", "dog"):
         picture = write_picture(tmp_path / label / "0.png", COLOURS["red"])
         for number in range(1, 40):
             picture.with_stem(str(number)).symlink_to(picture)
+    for name in ("notes.txt", "scan.tiff", ".hidden"):
+        (tmp_path / "cat" / name).touch()
     sizes: list[int] = []
     original = ImageModel.classify
     monkeypatch.setattr(ImageModel, "classify", lambda self, files: sizes.append(len(files)) or original(self, files))
-    assert json.loads(run("evaluate", "image-classification", tmp_path, "--json").success)["images"] == sum(sizes) == 80
+    result = run("evaluate", "image-classification", tmp_path, "--json")
+    assert json.loads(result.out)["images"] == sum(sizes) == 80
+    assert result.err == "2 other files and folders in the folders of classes are ignored\n"
     assert max(sizes) == 64
 
 
