@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.options import STDOUT
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -15,6 +16,12 @@ def _shard(text: str) -> tuple[int, int]:
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not of the form 0/4") from error
     return index, count
+
+
+def _not_stdout(_context: click.Context, _parameter: click.Parameter, value: Path) -> Path:
+    if value in STDOUT:
+        raise click.BadParameter(f"{value}: finished parts are kept beside the output; name a file")
+    return value
 
 
 @click.command(name="distill")
@@ -30,6 +37,7 @@ def _shard(text: str) -> tuple[int, int]:
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
+    callback=_not_stdout,
     help="source<TAB>target file to write; .gz and .xz are compressed.",
 )
 @click.option(

@@ -299,6 +299,17 @@ def test_distillation_errors_are_printed_as_one_line(tmp_path: Path, teacher: Pa
     assert "'half' is not of the form 0/4" in malformed.stderr
 
 
+@pytest.mark.parametrize("out", ["-", "/dev/stdout"])
+def test_distillation_does_not_write_to_standard_output(
+    tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("distill", teacher, "--pairs", write_pairs(tmp_path / "pairs.tsv"), "--out", out)
+    assert result.exit_code == 2
+    assert f"{out}: finished parts are kept beside the output; name a file" in " ".join(result.stderr.split())
+    assert not (tmp_path / "-").exists()
+
+
 def test_checkpoints_are_packed_and_joined(tmp_path: Path, teacher: Path) -> None:
     packed = invoke("checkpoint", "pack", teacher, tmp_path / "small", "--piece-mib", "0.01")
     assert packed.exit_code == 0, packed.output

@@ -120,9 +120,7 @@ def test_an_image_that_cannot_be_used_is_named(run: Run, tmp_path: Path) -> None
     assert "x>=0" in run("evaluate", "image-classification", tmp_path, "--hold-out", "nan").err
 
 
-def test_few_files_are_in_memory_and_others_are_counted(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_files_are_in_memory_and_others_are_counted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for label in ("cat", "dog"):
         picture = write_picture(tmp_path / label / "0.png", COLOURS["red"])
         for number in range(1, 40):
