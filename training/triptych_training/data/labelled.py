@@ -6,6 +6,7 @@ question answering     SQuAD's JSON (Rajpurkar et al. 2016), versions 1.1 and 2.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -75,7 +76,7 @@ def _texts(path: Path) -> Iterator[TextExample]:
 
 
 def read_words(paths: Sequence[str]) -> list[WordsExample]:
-    """Read labelled sentences; lines that start with -DOCSTART- are skipped.
+    """Read labelled sentences, whose columns end at spaces and tabs; lines that start with -DOCSTART- are skipped.
 
     Raises:
         CorpusError: a file cannot be read or is empty, or a line has no label.
@@ -84,13 +85,13 @@ def read_words(paths: Sequence[str]) -> list[WordsExample]:
 
 
 def _sentences(path: Path) -> Iterator[WordsExample]:
-    lines = ((number, "" if line.startswith("-DOCSTART-") else line.strip()) for number, line in read_lines(path))
+    lines = ((number, "" if line.startswith("-DOCSTART-") else line.strip(" \t")) for number, line in read_lines(path))
     for filled, block in groupby(lines, lambda line: bool(line[1])):
         if not filled:
             continue
         rows = []
         for number, line in block:
-            columns = line.split()
+            columns = re.split("[ \t]+", line)
             if len(columns) < 2:
                 raise CorpusError(f"{path}:{number}: {line!r} has no label, expected a word and a label")
             rows.append((columns[0], columns[-1]))
@@ -114,13 +115,14 @@ def _questions(path: Path) -> Iterator[QuestionExample]:
             for paragraph in article["paragraphs"]:
                 for item in paragraph["qas"]:
                     yield _question(path, paragraph["context"], item)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise CorpusError(f"{path}: not SQuAD's JSON ({type(error).__name__}: {error})") from error
 
 
 def _question(path: Path, context: str, item: dict[str, Any]) -> QuestionExample:
     if not isinstance(context, str) or not isinstance(item["question"], str):
         raise TypeError("a question or its context is not text")
+    f"{context}{item['question']}".encode()  # ValueError: it has half a surrogate pair, which no tokenizer takes
     answers = [(str(answer["text"]), int(answer["answer_start"])) for answer in item["answers"]]
     for text, start in answers:
         if not text or context[start : start + len(text)] != text:

@@ -67,6 +67,8 @@ def test_words_are_read_with_the_last_column_as_their_label(tmp_path: Path) -> N
         WordsExample(("Berlin",), ("B-LOC",)),
         WordsExample(("yes",), ("O",)),
     ]
+    path = write(tmp_path / "a.conll", "10\u00a0000\tB-NUM\r\n\u00a0  O\r\n")
+    assert read_words([path]) == [WordsExample(("10\u00a0000", "\u00a0"), ("B-NUM", "O"))]
     path = write(tmp_path / "a.conll", "The O\nBerlin\n")
     assert fault(read_words, path) == f"{path}:2: 'Berlin' has no label, expected a word and a label"
     for content in ("", "\n\n", "-DOCSTART- O\n"):
@@ -93,6 +95,9 @@ def test_questions_are_read_with_and_without_answers(tmp_path: Path) -> None:
         *("", "{", "[]", "{}", '{"data": [{}]}', '{"data": [{"paragraphs": [{"qas": [{}]}]}]}', '{"data": 3}'),
         '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": null, "answers": []}]}]}]}',
         '{"data": [{"paragraphs": [{"context": null, "qas": [{"question": "a", "answers": []}]}]}]}',
+        *(squad(item()).replace(old, new) for old, new in (("eats?", r"\ud83d"), ("The cat", r"\ud83d"))),
+        squad(item(("fish", 13))).replace("13", "Infinity"),
+        "[" * 100_000,
     ],
 )
 def test_other_json_is_rejected(tmp_path: Path, content: str) -> None:
