@@ -29,6 +29,8 @@ class LabelledImage:
 def read_folders(roots: Sequence[str], classes: Sequence[str] = ()) -> tuple[list[LabelledImage], list[str]]:
     """List the images by class and file name, and the names of the classes: `classes`, or those of the roots' sub-folders.
 
+    Hidden files and folders, such as `.ipynb_checkpoints` or macOS' `._cat.jpg`, are passed over.
+
     Raises:
         CorpusError: a folder is missing, has no images or is an unknown class, or there is only one class.
     """
@@ -40,7 +42,7 @@ def read_folders(roots: Sequence[str], classes: Sequence[str] = ()) -> tuple[lis
         raise CorpusError(f"{', '.join(roots)}: {', '.join(unknown)}: not among the classes of the training set")
     images = []
     for folder in sorted(folders, key=lambda folder: (names.index(folder.name), str(folder))):
-        files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+        files = sorted(path for path in _visible(folder) if path.suffix.lower() in SUFFIXES)
         if not files:
             raise CorpusError(f"{folder}: contains no images ({', '.join(sorted(SUFFIXES))})")
         images += [LabelledImage(path, names.index(folder.name)) for path in files]
@@ -52,8 +54,8 @@ def describe_others(roots: Sequence[str]) -> str:
 
     Hidden ones do not count.
     """
-    found = (path for root in roots for folder in _subfolders(Path(root)) for path in folder.iterdir())
-    others = sum(path.suffix.lower() not in SUFFIXES and not path.name.startswith(".") for path in found)
+    found = (path for root in roots for folder in _subfolders(Path(root)) for path in _visible(folder))
+    others = sum(path.suffix.lower() not in SUFFIXES for path in found)
     return f"{others:,} other files and folders in the folders of classes are ignored" if others else ""
 
 
@@ -91,7 +93,11 @@ def _opened(path: Path) -> Iterator[Image.Image]:
 def _subfolders(root: Path) -> list[Path]:
     if not root.is_dir():
         raise CorpusError(f"{root}: no such folder")
-    return sorted(path for path in root.iterdir() if path.is_dir())
+    return sorted(path for path in _visible(root) if path.is_dir())
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def hold_out(images: Sequence[LabelledImage], count: float) -> tuple[list[LabelledImage], list[LabelledImage]]:

@@ -33,6 +33,8 @@ def test_several_roots_share_their_classes_and_other_files_are_ignored(tmp_path:
     (tmp_path / "a/red/notes.txt").write_text("no image")
     (tmp_path / "a/README.md").write_text("no class")
     write_picture(tmp_path / "b/grey/0.PNG", (90, 90, 90))
+    write_picture(tmp_path / "b/.ipynb_checkpoints/0.png", (90, 90, 90))
+    (tmp_path / "a/red/._0.png").write_bytes(b"of macOS, no image")
     pictures, classes = read_folders(roots)
     assert classes == ["blue", "green", "grey", "red"]
     assert [picture.label for picture in pictures] == [0, 0, 1, 1, 2, 3, 3]
