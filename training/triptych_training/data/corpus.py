@@ -70,6 +70,8 @@ def _checked(source: str, target: str, where: str) -> Pair:
 def digest(path: str) -> str:
     """Return the SHA-256 of a file, of two aligned files (`SOURCE::TARGET`), or of the names and sizes in a folder.
 
+    Hidden files in a folder, such as macOS' `.DS_Store`, do not count: nothing is trained on them.
+
     Raises:
         CorpusError: it cannot be read.
     """
@@ -77,7 +79,9 @@ def digest(path: str) -> str:
     for part in map(Path, path.split("::")):
         try:
             if part.is_dir():
-                inside = sorted(f"{each.relative_to(part)} {each.stat().st_size}" for each in part.rglob("*") if each.is_file())
+                files = [each.relative_to(part) for each in part.rglob("*") if each.is_file()]
+                shown = [path for path in files if not any(name.startswith(".") for name in path.parts)]
+                inside = sorted(f"{path} {(part / path).stat().st_size}" for path in shown)
                 total.update("\n".join(inside).encode())
                 continue
             with open(part, "rb") as file:

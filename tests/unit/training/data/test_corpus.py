@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from triptych_training.data.corpus import read_pairs
+from triptych_training.data.corpus import digest, read_pairs
 from triptych_training.errors import CorpusError
 
 GOOD = "a dog\tein Hund\na café\tein Café\n"
@@ -78,3 +78,15 @@ def test_empty_files_and_aligned_files_of_unequal_length_are_named(tmp_path: Pat
         left = write(tmp_path / "a.en", "a dog\n" * lines[0])
         right = write(tmp_path / "b.de", "ein Hund\n" * lines[1])
         assert fault(f"{left}::{right}") == f"{left}::{right}: {tmp_path / shorter} ends after line 2, the other file goes on"
+
+
+def test_the_digest_of_a_folder_is_of_what_is_not_hidden(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat/1.png").write_bytes(b"one")
+    before = digest(str(tmp_path))
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    for name in (".DS_Store", "cat/._1.png", ".ipynb_checkpoints/1.png"):
+        (tmp_path / name).write_bytes(b"hidden")
+    assert digest(str(tmp_path)) == before
+    (tmp_path / "cat/2.png").write_bytes(b"two")
+    assert digest(str(tmp_path)) != before
