@@ -17,6 +17,7 @@ from triptych_export.graphs.layers import norm_heads
 from triptych_export.graphs.operators import KeyValues, causal_attention, top_k
 from triptych_export.graphs.translation import EDITS, GraphSettings, arg_max, block_width, edited, rank, suppress
 from triptych_export.onnx_files.decoder import OnnxGpt
+from triptych_training.models.attention import limit_softly
 from triptych_training.models.gpt import Gpt, GptLayer
 from triptych_training.models.rotary import RotaryAttention
 
@@ -76,7 +77,7 @@ class CachedGpt(nn.Module):
         if own.query_norm is not None and own.key_norm is not None:  # before the rotation, which the operator computes
             query, key, value = new[0].split(own.parts, dim=-1)
             new = [norm_heads(query, own.query_norm, own.heads), norm_heads(key, own.key_norm, own.kv_heads), value]
-        return causal_attention(new, past, chunk.positions, chunk.total, heads, rotary, layer.window)
+        return causal_attention(new, past, chunk.positions, chunk.total, heads, rotary, layer.window, own.cap)
 
 
 class GenerationGraph(nn.Module):
@@ -88,10 +89,18 @@ class GenerationGraph(nn.Module):
     def __init__(self, model: Gpt | OnnxGpt, settings: GraphSettings) -> None:
         super().__init__()
         self.decoder, self.projection, self.settings = CachedGpt(model), model.projection, settings
+        self.cap = model.config.logit_cap
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Compute logits `[..., V]` in float32."""
+        return limit_softly(self.projection(hidden).float(), self.cap)
 
 
 class GenerationStep(GenerationGraph):
-    """Step graph: tokens of every row -> most likely next token; caches are updated in place."""
+    """Step graph: tokens of every row -> most likely next token; caches are updated in place.
+
+    A soft limit of the logits is left out: it changes none of their order.
+    """
 
     inputs = (*PLACES, "forced")
     outputs = ("next",)
@@ -130,7 +139,7 @@ class GenerationSearch(GenerationGraph):
         """
         chunk = Chunk(*places)
         hidden, present = self.decoder(chunk, cache)
-        log_probabilities = edited(self.projection(self.decoder.last(chunk, hidden)).float(), edits, self.settings)
+        log_probabilities = edited(self.logits(self.decoder.last(chunk, hidden)), edits, self.settings)
         return *rank(log_probabilities, candidates, forced), log_probabilities, present
 
 
@@ -150,7 +159,7 @@ class GenerationScore(GenerationGraph):
         """
         chunk = Chunk(*places)
         hidden, present = self.decoder(chunk, cache)
-        log_probabilities = torch.log_softmax(self.projection(hidden.flatten(0, 1)).float(), dim=-1)  # [B*S, V]
+        log_probabilities = torch.log_softmax(self.logits(hidden.flatten(0, 1)), dim=-1)  # [B*S, V]
         best, best_tokens = top_k(log_probabilities, candidates)
         shape = targets.shape
         of_targets = log_probabilities.gather(1, targets.reshape(-1, 1)).view(shape)

@@ -72,6 +72,7 @@ def causal_attention(
     heads: tuple[int, int],
     rotary: tuple[Tensor, Tensor] | None,
     window: int,
+    cap: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute self-attention of new tokens over a static cache: one token of each row, a part of one row, or whole rows.
 
@@ -83,6 +84,7 @@ def causal_attention(
         heads: H and K, of queries and of keys and values.
         rotary: cosines and sines `[positions, D/2]`; None: without rotary positions.
         window: positions that are visible, the token's own included; 0: all.
+        cap: soft limit of the scores; 0: none.
 
     Returns:
         Context `[B, S, H*D]` and the caches, to be bound to the memory of the past ones.
@@ -94,6 +96,8 @@ def causal_attention(
         attributes["do_rotary"] = 1
     if window:
         attributes["local_window_size"] = window
+    if cap:
+        attributes["softcap"] = cap
     context, key, value = torch.onnx.ops.symbolic_multi_out(
         f"{DOMAIN}::GroupQueryAttention",
         (*new, *([None] * (3 - len(new))), past.key, past.value, positions, total, *(rotary or ())),

@@ -26,6 +26,11 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
+def limit_softly(x: Tensor, cap: float) -> Tensor:
+    """Keep values between -cap and cap, small ones nearly as they are (Gemma Team 2024): cap * tanh(x / cap); 0: all values."""
+    return cap * torch.tanh(x / cap) if cap else x
+
+
 def kernels(query: Tensor) -> AbstractContextManager[None]:
     """Choose the kernels of the attention of `query` `[B, H, T, D]`.
 
@@ -70,6 +75,7 @@ class SelfAttention(nn.Module):
     """Attention of a sequence to itself; one fused projection gives queries, keys and values."""
 
     dropout = 0.0  # of the weights, in training
+    cap = 0.0  # soft limit of the scores, see `limit_softly`; 0: none
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
@@ -96,12 +102,24 @@ class SelfAttention(nn.Module):
         `mask` is broadcastable to `[B, H, T, T]`; boolean (True: attend) or float (added to the scores).
         """
         query, key, value = self.project(x)
+        if self.cap:
+            return self.output(merge_heads(self._attend_limited(query, key, value, mask, causal)))
         dropout = self.dropout if self.training else 0.0
         with kernels(query):
             context = functional.scaled_dot_product_attention(
                 query, key, value, mask, dropout, is_causal=causal, scale=self.scale, enable_gqa=self.kv_heads != self.heads
             )
         return self.output(merge_heads(context))
+
+    def _attend_limited(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """Attend with a soft limit of the scores, which torch's kernels do not have; `[B, H, T, D]`, a boolean mask."""
+        groups = self.heads // self.kv_heads
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        scores = limit_softly(query @ key.mT * self.scale, self.cap)
+        if causal:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores if mask is None else scores.masked_fill(~mask, float("-inf"))
+        return functional.dropout(scores.softmax(-1), self.dropout, self.training) @ value
 
     def step(self, x: Tensor, past: KeyValues | None, bias: Tensor | None = None) -> tuple[Tensor, KeyValues]:
         """Decode one position: `x` `[B, 1, E]`, with `past` keys and values `[B, H, t, D]`.

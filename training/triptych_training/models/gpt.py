@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_training.checks import at_least, one_of
-from triptych_training.models.attention import AttentionShape, SelfAttention
+from triptych_training.models.attention import AttentionShape, SelfAttention, limit_softly
 from triptych_training.models.blocks import BlockConfig, EncoderLayer, make_norm
 from triptych_training.models.positions import LearnedPositions
 from triptych_training.models.rotary import Rotary, RotaryAttention, RotaryScaling
@@ -61,6 +61,8 @@ class GptConfig:
     output_bias: bool = False  # of attention's other projection
     qk_norm: bool = False  # RMS norm of each head's queries and keys, before their rotation
     attention_scale: float = 0.0  # factor on the attention scores; 0: 1 / sqrt(head_dim)
+    attention_cap: float = 0.0  # soft limit of the attention scores; 0: none
+    logit_cap: float = 0.0  # the same of the logits
     output_norm: bool = False  # normalise the outputs of sub-layers, too
     embedding_scale: float = 1.0  # factor on the embeddings, but not on the output matrix
     parallel: bool = False  # attention and feed-forward network read the same input (Wang and Komatsuzaki 2021)
@@ -74,7 +76,18 @@ class GptConfig:
             object.__setattr__(self, "scaling", RotaryScaling(**self.scaling))
         at_least(1, self, "vocabulary_size", "layers")
         at_least(2, self, "max_positions")
-        at_least(0, self, "kv_heads", "window", "outputs", "local_theta", "attention_scale", "rotary_dim")
+        at_least(
+            0,
+            self,
+            "kv_heads",
+            "window",
+            "outputs",
+            "local_theta",
+            "attention_scale",
+            "rotary_dim",
+            "attention_cap",
+            "logit_cap",
+        )
         one_of((ROTARY, LEARNED), self, "positions")
         if self.heads % (self.kv_heads or self.heads):
             raise ValueError(f"kv_heads: {self.kv_heads} does not divide heads {self.heads}")
@@ -118,7 +131,7 @@ class GptLayer(EncoderLayer):
         shape = config.attention
         self.attention = SelfAttention(shape) if rotary is None else RotaryAttention(shape, rotary)
         self.attention.dropout = config.dropout
-        self.attention.scale = config.attention_scale or shape.scale
+        self.attention.scale, self.attention.cap = config.attention_scale or shape.scale, config.attention_cap
         self.window, self.parallel = window, config.parallel
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -176,7 +189,7 @@ class Gpt(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """`[B, T]` ids -> logits `[B, T, V]`."""
-        return self.projection(self.hidden(ids))
+        return limit_softly(self.projection(self.hidden(ids)), self.config.logit_cap)
 
     def losses(self, ids: Tensor, smoothing: float) -> Tensor:
         """`[B, T + 1]` -> sum of T cross-entropies: of a token by those before it."""

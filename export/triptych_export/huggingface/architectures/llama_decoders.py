@@ -1,7 +1,7 @@
 """Llama and its relatives: RMS norm, rotary positions, gated feed-forward network.
 
 Llama, Touvron et al. 2023; Mistral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3, Bakouch et
-al. 2025; Gemma and Gemma 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team 2024;
+al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team 2024;
 Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025.
 """
 
@@ -86,14 +86,33 @@ def _gemma3_members(folder: Folder) -> dict[str, Any]:
     return {
         **members,
         **nearby,
+        **_gemma_attention(folder),
         "bidirectional": both,
-        "head_dim": integer(folder, "head_dim", 256),
-        "activation": activation(folder, "hidden_activation", "gelu_pytorch_tanh"),
         "local_theta": local_theta,
-        "attention_scale": positive(folder, "query_pre_attn_scalar", 256) ** -0.5,
         "qk_norm": True,
         "output_norm": True,
         "embedding_scale": members["model_dim"] ** 0.5,
+    }
+
+
+def _gemma2_members(folder: Folder) -> dict[str, Any]:
+    members = llama_members(folder)
+    layers, caps = members["layers"], {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
+    return {
+        **members,
+        **windows(folder, layers, range(0, layers, 2), always=True),
+        **{ours: 0.0 if folder.config.get(theirs) is None else _factor(folder, theirs) for ours, theirs in caps.items()},
+        **_gemma_attention(folder),
+        "output_norm": True,
+        "embedding_scale": members["model_dim"] ** 0.5,
+    }
+
+
+def _gemma_attention(folder: Folder) -> dict[str, Any]:
+    return {
+        "head_dim": integer(folder, "head_dim", 256),
+        "activation": activation(folder, "hidden_activation", "gelu_pytorch_tanh"),
+        "attention_scale": positive(folder, "query_pre_attn_scalar", 256) ** -0.5,
     }
 
 
@@ -189,6 +208,7 @@ _gemma = partial(_llama, neutral=GEMMA_NEUTRAL, tied=True)
 LLAMAS: Mapping[str, DecoderMapping] = {
     "ernie4_5": _llama("Ernie4_5ForCausalLM", _ernie_members, changes=neighbours_rotated, tied=True),
     "gemma": _gemma("GemmaForCausalLM", _gemma_members, rules=GEMMA_RULES),
+    "gemma2": _gemma("Gemma2ForCausalLM", _gemma2_members, rules=GEMMA3_RULES),
     "gemma3_text": _gemma("Gemma3ForCausalLM", _gemma3_members, rules=GEMMA3_RULES),
     "glm": _llama("GlmForCausalLM", _glm_members, rules=GLM_RULES, changes=neighbours_rotated),
     "granite": _llama("GraniteForCausalLM", _granite_members, changes=_granite_changes),

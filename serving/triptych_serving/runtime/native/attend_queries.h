@@ -2,6 +2,13 @@
 
 constexpr int QUERIES = LEVEL == AVX512 ? 4 : 2;  // that read the keys and values together: as many as fit into registers
 
+// cap * tanh(x / cap), within 1e-6 of the cap; excluded scores stay.
+INLINE Floats limited(Floats x, float cap) {
+  const Floats less = exponential((x < 0.0f ? x : -x) * (2.0f / cap));
+  const Floats magnitude = cap * (1.0f - less) / (1.0f + less);
+  return x < -1e30f ? x : x < 0.0f ? -magnitude : magnitude;
+}
+
 // COUNT queries of a block, from its query `first` on. N: vectors of a head. Neither changes a bit of the results.
 template <int N, int COUNT>
 INLINE void attend_queries(const Block& block, int64_t first) {
@@ -32,6 +39,10 @@ INLINE void attend_queries(const Block& block, int64_t first) {
       scores[q][t] = score;
       largest[q] = score > largest[q] ? score : largest[q];
     }
+  }
+  for (int q = 0; q < COUNT && block.cap > 0.0f; q++) {
+    largest[q] = block.cap * std::tanh(largest[q] / block.cap);
+    for (int64_t t = start; t < whole; t += LANES) store(scores[q] + t, limited(load(scores[q] + t), block.cap));
   }
   for (int q = 0; q < COUNT; q++) {
     for (int64_t t = stop; t < whole; t++) scores[q][t] = -FLT_MAX;

@@ -1,5 +1,5 @@
 // The operator GroupQueryAttention of decoder-only models: new tokens of each row over static caches of floats, with rotary
-// embeddings, grouped heads and a window. A row's result does not depend on other rows, or on how many tokens are read at once.
+// embeddings, grouped heads, a window and a soft limit of the scores. A row's result does not depend on other rows, or on how many tokens are read at once.
 
 constexpr int64_t MOST_QUERIES = 32;  // of a block, which one thread computes
 
@@ -77,7 +77,7 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
     block.keys = present[0] + place(row, head), block.values = present[1] + place(row, head);
     block.contexts = result + row * tokens * heads * size + head * group * size;
     block.width = heads * size;
-    block.query_distance = block.key_distance = size, block.scale = kernel.scale, block.causal = true;
+    block.query_distance = block.key_distance = size, block.scale = kernel.scale, block.cap = kernel.cap, block.causal = true;
     for (int64_t i = 0; i < block.count; i++) {
       const int64_t token = (block.first + i) / group, member = (block.first + i) % group, at = block.start + token;
       const float* from = new_queries.data + (row * tokens + token) * new_queries.distance + (head * group + member) * size;
@@ -101,9 +101,9 @@ void make_causal_attention(Kernel& kernel, const void* info) {
   kernel.window = std::max<int64_t>(0, kernel.integer(info, "local_window_size", -1));
   kernel.has_rotary = kernel.integer(info, "do_rotary", 0);
   kernel.interleaved = kernel.integer(info, "rotary_interleaved", 0);
-  const bool plain = kernel.integer(info, "smooth_softmax", 0) <= 0 && kernel.number(info, "softcap", 0.0f) == 0.0f &&
-                     kernel.integer(info, "qk_output", 0) == 0;
-  if (!plain || kernel.heads < 1 || kernel.shared_heads < 1 || kernel.heads % kernel.shared_heads || kernel.scale <= 0.0f ||
+  kernel.cap = kernel.number(info, "softcap", 0.0f);
+  const bool plain = kernel.integer(info, "smooth_softmax", 0) <= 0 && kernel.integer(info, "qk_output", 0) == 0;
+  if (!plain || kernel.cap < 0.0f || kernel.heads < 1 || kernel.shared_heads < 1 || kernel.heads % kernel.shared_heads || kernel.scale <= 0.0f ||
       kernel.inputs(info) > (kernel.has_rotary ? 9 : 7))
     throw Fault{"GroupQueryAttention: unsupported attributes or inputs"};
 }

@@ -138,6 +138,7 @@ struct Block {
   int64_t group, size, stride, width, window;  // queries of a token; channels; of the scores and contexts; 0: all keys
   int64_t query_distance, key_distance;        // from one query, key or value to the next
   float scale;                                 // of the queries
+  float cap;                                   // soft limit of the scores: cap * tanh(score / cap); 0: none
   bool causal;                                 // false: all queries attend to the keys up to `start`
 
   int64_t place_of(int64_t query) const { return causal ? start + (first + query) / group : start; }
@@ -317,7 +318,8 @@ struct Kernel {
   const Level& level = choose();
   std::shared_ptr<const Packed> packed = nullptr;  // weights of a product; null: they are no part of the graph
   std::shared_ptr<const Operands> operands = nullptr;  // of a product of bytes; null: some are no part of the graph
-  int64_t shared_heads = 0, window = 0;  // of causal attention, as the next two
+  int64_t shared_heads = 0, window = 0;  // of causal attention, as the next three
+  float cap = 0.0f;
   bool has_rotary = false, interleaved = false;
   bool has_bias = false;                           // a product with floats
 

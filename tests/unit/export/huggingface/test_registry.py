@@ -29,8 +29,8 @@ from ....fixtures.toy import HERE
 
 SUPPORTED = (
     "supported are encoder-decoders: bart, m2m_100, marian, mbart, mt5, t5; "
-    "decoders: codegen, ernie4_5, gemma, gemma3_text, glm, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, helium, llama, "
-    "mistral, opt, phi, phi3, qwen2, qwen3, smollm3, stablelm, starcoder2; encoders: "
+    "decoders: codegen, ernie4_5, gemma, gemma2, gemma3_text, glm, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, "
+    "helium, llama, mistral, opt, phi, phi3, qwen2, qwen3, smollm3, stablelm, starcoder2; encoders: "
 )
 
 

@@ -187,7 +187,7 @@ def test_the_best_tokens_equal_float64(
 Shape = tuple[int, int, int]  # heads of queries, of keys and values; channels
 
 
-def write_causal_graph(folder: Path, shape: Shape, packed: bool, rotary: str, window: int) -> Path:
+def write_causal_graph(folder: Path, shape: Shape, packed: bool, rotary: str, window: int, cap: float) -> Path:
     """Write attention of a decoder-only model."""
     heads, shared, size = shape
     width = (heads + (2 * shared if packed else 0)) * size
@@ -201,7 +201,7 @@ def write_causal_graph(folder: Path, shape: Shape, packed: bool, rotary: str, wi
     outputs: list[Tensor] = [("context", FLOAT, ["rows", "tokens", heads * size])]
     outputs += [("present_keys", FLOAT, cache), ("present_values", FLOAT, cache)]
     attributes = {"num_heads": heads, "kv_num_heads": shared, "scale": 0.25, "local_window_size": window or -1}
-    attributes |= {"do_rotary": int(bool(rotary)), "rotary_interleaved": int(rotary == "interleaved")}
+    attributes |= {"do_rotary": int(bool(rotary)), "rotary_interleaved": int(rotary == "interleaved"), "softcap": cap}
     node = helper.make_node("GroupQueryAttention", names, [name for name, *_ in outputs], domain="com.microsoft", **attributes)
     return save(folder, [node], inputs, outputs)
 
@@ -218,12 +218,12 @@ def rotated(x: NDArray[Any], angles: NDArray[Any], interleaved: bool) -> NDArray
 
 @pytest.mark.parametrize("level", ["", "avx2", "plain"])
 @pytest.mark.parametrize(
-    ("shape", "packed", "rotary", "window"),
+    ("shape", "packed", "rotary", "limits"),
     [
-        ((7, 1, 32), True, "halves", 0),
-        ((4, 4, 16), True, "", 0),
-        ((6, 2, 64), False, "interleaved", 5),
-        ((2, 1, 128), True, "halves", 9),
+        ((7, 1, 32), True, "halves", (0, 0.0)),
+        ((4, 4, 16), True, "", (0, 0.5)),
+        ((6, 2, 64), False, "interleaved", (5, 0.0)),
+        ((2, 1, 128), True, "halves", (9, 1.5)),
     ],
 )
 def test_causal_attention_equals_float64_however_the_tokens_are_read(
@@ -234,11 +234,11 @@ def test_causal_attention_equals_float64_however_the_tokens_are_read(
     shape: Shape,
     packed: bool,
     rotary: str,
-    window: int,
+    limits: tuple[int, float],
 ) -> None:
     """Whole rows with padding, parts of a row and single tokens of several rows give the same bits."""
     monkeypatch.setenv(LEVEL, level)
-    heads, shared, size = shape
+    (heads, shared, size), (window, cap) = shape, limits
     rng, half, rows = np.random.default_rng(heads), 8, 3
     new = {
         name: rng.normal(size=(rows, CAPACITY, count, size))
@@ -246,7 +246,7 @@ def test_causal_attention_equals_float64_however_the_tokens_are_read(
     }
     new = {name: values.astype(np.float32) for name, values in new.items()}
     angles = np.arange(CAPACITY)[:, None] * np.linspace(1, 0.01, half)
-    session = Session(write_causal_graph(tmp_path, shape, packed, rotary, window), kernels=library, kernel_set=GENERATION)
+    session = Session(write_causal_graph(tmp_path, shape, packed, rotary, window, cap), kernels=library, kernel_set=GENERATION)
     tables = {"cosines": np.cos(angles).astype(np.float32), "sines": np.sin(angles).astype(np.float32)}
 
     def run(read: range, row: slice, cache: list[NDArray[Any]], whole: bool = False) -> NDArray[Any]:
@@ -272,6 +272,7 @@ def test_causal_attention_equals_float64_however_the_tokens_are_read(
             query, key = (rotated(x, angles[:20], rotary == "interleaved") for x in (query, key))
         key, value = (np.repeat(x, heads // shared, 1) for x in (key, value))
         scores = 0.25 * np.einsum("qhd,khd->hqk", query, key)
+        scores = cap * np.tanh(scores / cap) if cap else scores
         distance = np.arange(20)[:, None] - np.arange(20)
         scores[:, (distance < 0) | (distance >= (window or CAPACITY))] = -np.inf
         weights = np.exp(scores - scores.max(-1, keepdims=True))
