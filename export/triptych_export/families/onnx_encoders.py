@@ -11,14 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, helper
 
-from triptych_export.bundle_files import (
-    first_manifest,
-    open_encoder,
-    write_kept_graph,
-    write_labels,
-    write_manifest,
-    write_tokenizer,
-)
+from triptych_export.bundle_files import first_manifest, write_kept_graph, write_labels, write_manifest, write_tokenizer
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.families.family import Report, Say
@@ -136,7 +129,7 @@ class OnnxEncoder(ABC):
         reference: list[Outputs] | None = None
         for precision, file in self.files.items():
             say(f"comparing with {file.path.name}")
-            session = open_encoder(folder, precision)
+            session = Session(folder / f"graph.{precision}.onnx")
             own, alone = self._originals(file), self._run(session, 1)
             reference = reference or own
             if precision == "fp32":

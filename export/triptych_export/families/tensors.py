@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, ValueInfoProto, helper
 
-from triptych_export.bundle_files import first_manifest, open_encoder, write_kept_graph, write_labels, write_manifest
+from triptych_export.bundle_files import first_manifest, write_kept_graph, write_labels, write_manifest
 from triptych_export.card import Description
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.families.family import Report, Say
@@ -27,6 +27,7 @@ from triptych_export.onnx_files.trial import try_run
 from triptych_serving.bundle.manifest import TENSORS
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec, datatype_of
+from triptych_serving.runtime.session import Session
 
 MOST_VALUES = 1 << 24  # of generated inputs: with many free dimensions, large sizes would fill the memory
 # Sizes of free dimensions after the first that are tried where no samples are given: most graphs take any, some only multiples.
@@ -105,7 +106,7 @@ class TensorsFamily:
             ParityError: a result differs in any bit.
         """
         say("comparing with the original file")
-        session = open_encoder(folder, self.precision)
+        session = Session(folder / f"graph.{self.precision}.onnx")
         for number, (inputs, want) in enumerate(zip(self.samples, self.expected, strict=True)):
             for name, got in zip(session.outputs, session.run(inputs), strict=True):
                 if not np.array_equal(want[name], got, equal_nan=got.dtype.kind == "f"):

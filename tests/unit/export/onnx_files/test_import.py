@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from triptych_serving.errors import BundleError, InvalidInputError
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK, QUESTION_ANSWERING_TASK, TEXT_CLASSIFICATION_TASK
 from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.runtime import session
 from triptych_serving.services.oip.inference import whole_response
 from triptych_serving.services.oip.plain_tensors import inputs_from, response_to
 
@@ -223,6 +225,28 @@ def test_requests_share_batches_only_if_rows_are_independent(mixes_rows: bool, t
         np.testing.assert_array_equal(model.run({"x": x})["y"], x + (x.sum(0) if mixes_rows else x))
     finally:
         model.close()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: row_wise(path, False), lambda path: encoder(path.parent, "hidden")], ids=["tensors", "encoder"]
+)
+def test_int8_weights_of_other_programs_are_multiplied_exactly(
+    make: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On processors whose fast kernels overflow with weights of 8 bits, as the original file is run there."""
+    path = make(tmp_path / "model.onnx")
+    model = onnx.load(path)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((64, 64), np.int8), "most_weights"))
+    onnx.save(model, path)
+    exact: list[bool] = []
+    entries = session.cpu_entries
+    monkeypatch.setattr(session, "int8_saturates", lambda: True)
+    monkeypatch.setattr(
+        session, "cpu_entries", lambda threads, exact_products: exact.append(exact_products) or entries(threads, exact_products)
+    )
+    assert list(read_manifest(export(path, ExportOptions(tmp_path / "models"), lambda _: None)).precisions) == ["int8"]
+    assert exact
+    assert all(exact)
 
 
 def plain(
