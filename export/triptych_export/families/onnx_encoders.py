@@ -16,6 +16,7 @@ from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.families.family import Report, Say
 from triptych_export.families.image import GENERATED_IMAGES, PARITY_IMAGES, image_spec, read_image
+from triptych_export.families.text import PARITY_TEXTS
 from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor
 from triptych_export.huggingface.checkpoint.text import (
     SentenceSettings,
@@ -115,8 +116,7 @@ class OnnxEncoder(ABC):
             write_kept_graph(self._adapted(file.model), file.path.parent, folder, precision)
         self._write_files(folder)
         members = {precision: {"graph": f"graph.{precision}.onnx"} for precision in self.files}
-        manifest = first_manifest(self.task, self.folder.model_type or "onnx", members, **self._members())
-        write_manifest(folder, {**manifest, "default_precision": self.default_precisions[0]})
+        write_manifest(folder, first_manifest(self.task, self.folder.model_type or "onnx", members, **self._members()))
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Compare the adapted graphs with the original files; see Family.
@@ -228,7 +228,7 @@ class OnnxTextEncoder(OnnxEncoder):
     @cached_property
     def _rows(self) -> list[TextRow]:
         if self.samples:
-            return make_rows(self.tokenizer, self.rows_form, spread(self.samples, PARITY_IMAGES))
+            return make_rows(self.tokenizer, self.rows_form, spread(self.samples, PARITY_TEXTS))
         return random_rows(self.tokenizer, self.rows_form, pairs=self.task in (TEXT_CLASSIFICATION, QUESTION_ANSWERING))
 
     def _run(self, session: Session, size: int) -> list[Outputs]:

@@ -96,8 +96,7 @@ class TensorsFamily:
             write_labels(folder, self.labels)
         inputs, outputs = ({name: asdict(spec) for name, spec in specs.items()} for specs in (self.inputs, self.outputs))
         self.members |= {"inputs": inputs, "outputs": outputs, "batches": self.batches}
-        manifest = first_manifest(TENSORS, "onnx", members, **self.members)
-        write_manifest(folder, {**manifest, "default_precision": self.precision})
+        write_manifest(folder, first_manifest(TENSORS, "onnx", members, **self.members))
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Compare the written graph with the original file; see Family.
