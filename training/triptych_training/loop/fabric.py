@@ -13,11 +13,8 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 
 from triptych_training.errors import RecipeError
+from triptych_training.loop.optimizer import LAYERS
 from triptych_training.loop.recipe import Recipe
-from triptych_training.models.blocks import EncoderLayer
-from triptych_training.models.pvt import PvtLayer
-from triptych_training.models.swin import SwinLayer
-from triptych_training.models.transformer import DecoderLayer
 
 PATIENCE = timedelta(hours=12)  # longest wait of a process for another, such as for the first one that reads the data
 
@@ -75,7 +72,7 @@ def compile_layers(model: nn.Module, backend: str = "inductor") -> int:
     names.
     """
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
-    layers = [module for module in model.modules() if isinstance(module, EncoderLayer | DecoderLayer | PvtLayer | SwinLayer)]
+    layers = [module for module in model.modules() if isinstance(module, LAYERS)]
     for layer in layers:
         layer.compile(backend=backend)
     return len(layers)

@@ -15,6 +15,7 @@ from triptych_training.models.pvt import PvtLayer
 from triptych_training.models.swin import SwinLayer
 from triptych_training.models.transformer import DecoderLayer
 
+LAYERS = EncoderLayer | DecoderLayer | PvtLayer | SwinLayer
 OPTIMIZERS = ("adam", "muon", "sgd")
 SCHEDULES = ("inverse-sqrt", "linear", "cosine", "constant")
 RECURRENT = nn.RNNBase | nn.RNNCellBase
@@ -50,8 +51,8 @@ def make_optimizers(
 
 def _matrices(model: nn.Module) -> list[Tensor]:
     """List the layers' matrices and the kernels of convolutions."""
-    layers = EncoderLayer | DecoderLayer | PvtLayer | SwinLayer | nn.Conv2d | RECURRENT
-    named = [pair for module in model.modules() if isinstance(module, layers) for pair in module.named_parameters()]
+    layers = (module for module in model.modules() if isinstance(module, LAYERS | nn.Conv2d | RECURRENT))
+    named = [pair for layer in layers for pair in layer.named_parameters()]
     return list(dict.fromkeys(p for name, p in named if p.ndim >= 2 and not name.endswith("relative_positions")))
 
 
