@@ -16,6 +16,7 @@ from triptych_training.data.files import replacing
 from triptych_training.errors import CorpusError
 
 SPLITTER = Splitter(UNDETERMINED, lambda _: True)  # its rules for unknown languages cover the ends of sentences in all scripts
+TOKENIZER_DOCUMENTS = 20_000  # the first documents are enough to learn a vocabulary
 ENCODE_DOCUMENTS = 2_000  # documents tokenized in one call
 
 Integers = NDArray[np.int64]

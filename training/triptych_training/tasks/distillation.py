@@ -24,6 +24,7 @@ import torch
 from sacrebleu.metrics.chrf import CHRF
 
 from triptych_training.checkpoints.folder import WEIGHTS
+from triptych_training.checkpoints.packing import DTYPES
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
 from triptych_training.checks import at_least, one_of
 from triptych_training.data.corpus import Pair, need_items, read_lines, read_pairs
@@ -31,10 +32,10 @@ from triptych_training.data.files import replacing
 from triptych_training.data.languages import one_language, undirected_files
 from triptych_training.decoding.batch_beam import SearchOptions, search
 from triptych_training.errors import CheckpointError, CorpusError, RecipeError
+from triptych_training.loop.recipe import PRECISIONS
 from triptych_training.tasks.translation import ENCODED_AT_ONCE
 
 PICKS = ("best", "closest")
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 REPORT_SECONDS = 30.0  # between two lines of progress
 Report = Callable[[str], None]
 Candidates = list[tuple[str, bool]]  # translations of a source, best first, and whether they ended before the limit
@@ -57,7 +58,7 @@ class DistillationRecipe:
     def __post_init__(self) -> None:
         try:
             one_of(PICKS, self, "pick")
-            one_of(("auto", *PRECISIONS), self, "precision")
+            one_of(PRECISIONS, self, "precision")
             at_least(1, self, "chunk")
         except ValueError as error:
             raise RecipeError(str(error)) from None
@@ -150,7 +151,7 @@ class _Translator:
     def __init__(self, checkpoint: Checkpoint, recipe: DistillationRecipe, device: torch.device) -> None:
         name = recipe.precision if recipe.precision != "auto" else ("bf16" if device.type == "cuda" else "fp32")
         self._recipe, self._tokenizer = recipe, checkpoint.tokenizer
-        self._model = checkpoint.model.to(device=device, dtype=PRECISIONS[name])
+        self._model = checkpoint.model.to(device=device, dtype=DTYPES[name])
         self._prefix = checkpoint.prefix(recipe.target_language)
 
     def fitting(self, sources: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from torch.nn import functional
 from triptych_text.entities import entity_prefixes, find_entities
 from triptych_training.checkpoints.encoder import Sample
 from triptych_training.data.labelled import QuestionExample, TextExample, WordsExample, read_questions, read_texts, read_words
+from triptych_training.data.tokenizer import literal
 from triptych_training.errors import CorpusError
 
 IGNORED = -100  # target of tokens that are not predicted
@@ -182,8 +183,7 @@ class QuestionHead(Head):
                 f"{', '.join(paths)}: a question has {longest} tokens; in max_length {max_length} that allows a stride of "
                 f"{most}, not {self._stride}; lower stride, or raise max_length"
             )
-        windows = Tokenizer.from_str(tokenizer.to_str())
-        windows.encode_special_tokens = True
+        windows = literal(Tokenizer.from_str(tokenizer.to_str()))
         windows.enable_truncation(max_length, stride=self._stride, strategy="only_second")
         encodings = enumerate(zip(self._read, windows.encode_batch(self.samples()), strict=True))
         parts = ((question, part, i) for i, (question, encoding) in encodings for part in (encoding, *encoding.overflowing))

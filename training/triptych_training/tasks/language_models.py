@@ -16,7 +16,7 @@ from torch import Tensor
 from triptych_training.checkpoints.encoder import save_elmo
 from triptych_training.checkpoints.gpt import GptCheckpoint, save_gpt_checkpoint
 from triptych_training.data.batches import Indices
-from triptych_training.data.documents import Documents, encode_documents, read_documents, read_texts
+from triptych_training.data.documents import TOKENIZER_DOCUMENTS, Documents, encode_documents, read_documents, read_texts
 from triptych_training.data.tokenizer import END, train_gpt_tokenizer
 from triptych_training.data.words import BOUNDARY, PAD, train_words
 from triptych_training.errors import CorpusError, RecipeError
@@ -28,7 +28,6 @@ from triptych_training.loop.trainer import Trainer
 from triptych_training.models.elmo import Elmo, ElmoConfig
 from triptych_training.models.gpt import Gpt, GptConfig
 
-TOKENIZER_DOCUMENTS = 20_000  # the first documents are enough to learn a vocabulary
 Reader = Callable[[Sequence[str]], Iterator[list[str]]]
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 100, 2_000  # beginnings of validation texts stored with the final checkpoint
 

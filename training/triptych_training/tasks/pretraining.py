@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from triptych_training.checkpoints.encoder import TextCheckpoint, save_bert_checkpoint
 from triptych_training.data.batches import Indices, plan_batches
-from triptych_training.data.documents import Documents, encode_documents, read_documents
+from triptych_training.data.documents import TOKENIZER_DOCUMENTS, Documents, encode_documents, read_documents
 from triptych_training.data.pretraining_rows import (
     SPECIAL_PAIR,
     SPECIAL_SINGLE,
@@ -37,7 +37,6 @@ from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.bert import BertConfig, BertForPretraining
 
-TOKENIZER_DOCUMENTS = 20_000  # the first documents are enough to learn a vocabulary
 VALID_SEED = 1  # masks and pairs of the validation set are the same for every model
 VALID_SHARE = 0.15  # of the validation set's tokens are masked, whatever the recipe masks in training
 SPECIAL_IDS = {"pad_id": PAD, "cls_id": CLS, "sep_id": SEP, "mask_id": MASK}  # BertConfig's names
