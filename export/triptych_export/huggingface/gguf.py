@@ -18,7 +18,7 @@ from torch import Tensor
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.chat import Chat, checked_template
 from triptych_export.huggingface.checkpoint.weights import StoredWeights
-from triptych_export.huggingface.folder import Folder, Members
+from triptych_export.huggingface.folder import Folder, Members, one_line
 from triptych_export.huggingface.tokenizers.piece_model import BPE as PIECES
 from triptych_export.huggingface.tokenizers.piece_model import Piece, PieceModel, PieceType
 from triptych_export.huggingface.tokenizers.piece_tokenizer import Vocabulary, piece_tokenizer
@@ -83,7 +83,7 @@ def open_gguf(path: Path) -> "GgufFolder":
         reader = GGUFReader(path)
         metadata = {name: field.contents() for name, field in reader.fields.items()}
     except (OSError, ValueError, KeyError, IndexError) as error:
-        raise SourceError(f"{path}: not a GGUF file, or damaged ({' '.join(str(error).split())})") from error
+        raise SourceError(f"{path}: not a GGUF file, or damaged ({one_line(error)})") from error
     if (kind := metadata.get("general.architecture")) not in FAMILIES:
         raise SourceError(f"{path}: general.architecture {kind!r} is not supported; supported: {', '.join(FAMILIES)}")
     return GgufFolder(path, metadata=metadata, reader=reader)

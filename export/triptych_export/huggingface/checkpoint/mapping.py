@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from triptych_export.errors import WeightsError
 from triptych_export.huggingface.checkpoint.weights import WRAPPERS, StoredWeights
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import Folder, one_line
 
 Model = TypeVar("Model", bound=nn.Module)
 Change = Callable[[Tensor], Tensor]
@@ -156,7 +156,7 @@ def _faults(source: ParameterSource, shape: torch.Size, weights: StoredWeights, 
         made = source.make([torch.empty(each, device="meta") for each in shapes]).shape
     except (RuntimeError, IndexError, ValueError) as error:
         made = torch.Size()
-        reason = f" ({' '.join(str(error).split())})"
+        reason = f" ({one_line(error)})"
     else:
         reason = "" if len(names) == 1 and source.change is None else f", together {list(made)}"
     if made != shape:
