@@ -19,17 +19,15 @@ from triptych_training.checkpoints.translation import Checkpoint, load_checkpoin
 from triptych_training.checkpoints.vae import load_vae_checkpoint
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.languages import ModelLanguages
-from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.pvt import Pvt
 from triptych_training.models.resnet import ResNet
 from triptych_training.models.swin import Swin
 
-from .toy import PAIRS, make_model, write_pairs
+from .toy import PAIRS, TOKENIZER, make_model, write_pairs
 from .toy_pictures import write_pictures
 from .toy_text import write, write_documents, write_encoder, write_labelled, write_questions, write_words
 
-TOKENIZER = train_tokenizer([text for pair in PAIRS for text in pair], 290)
 BRIEF = "--epochs 1 --max-steps 2 --devices 1 --precision fp32"
 PVT = "--patch-size 2 --widths 8 8 10 8 --depths 1 1 1 2 --reductions 4 2 1 1"
 TINY = "--model-dim 16 --heads 2 --feedforward-dim 24"

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.loop.recipe import TranslationRecipe
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
@@ -24,6 +25,7 @@ Finished = tuple[TranslationRecipe, Path]  # a training and its run folder
 TRAINED = replace(SHAPE, encoder_layers=1, decoder_layers=1, max_positions=16)  # of whole trainings
 WORDS = ("one", "two", "three", "four", "five", "six", "seven")
 PAIRS = [(f"{a} {b}.", f"{b} {a}!") for a in WORDS for b in WORDS]
+TOKENIZER = train_tokenizer([text for pair in PAIRS for text in pair], 290)
 
 
 def make_model(**changes: Any) -> Transformer:

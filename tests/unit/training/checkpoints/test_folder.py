@@ -22,14 +22,13 @@ from triptych_training.checkpoints.encoder import (
 )
 from triptych_training.checkpoints.folder import average_weights, load_weights, save_weights
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
-from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.errors import CheckpointError
 from triptych_training.models.vit import Vit, VitConfig
 
 from ..toy import PAIRS, make_model
+from ..toy import TOKENIZER as BPE
 from ..toy_text import TOKENIZER, make_bert
 
-BPE = train_tokenizer([text for pair in PAIRS for text in pair], 290)
 VIT = VitConfig(3, 8, 4, model_dim=16, heads=2, feedforward_dim=24, layers=2)
 
 

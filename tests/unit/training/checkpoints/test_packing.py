@@ -11,19 +11,17 @@ from safetensors.torch import load_file, save_file
 
 from triptych_training.checkpoints.packing import join_checkpoint, pack_checkpoint
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
-from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.errors import CheckpointError, RecipeError, TrainingError
 
-from ..toy import PAIRS, make_model
+from ..toy import PAIRS, TOKENIZER, make_model
 
 PIECE = 0.005  # MiB
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    tokenizer = train_tokenizer([text for pair in PAIRS for text in pair], 290)
     model = make_model(vocabulary_size=290)
-    save_checkpoint(Checkpoint(model, tokenizer, "en", "de", {"epochs": 3}, PAIRS[:5]), tmp_path / "model")
+    save_checkpoint(Checkpoint(model, TOKENIZER, "en", "de", {"epochs": 3}, PAIRS[:5]), tmp_path / "model")
     return tmp_path / "model"
 
 

@@ -9,11 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
-from triptych_training.data.tokenizer import train_tokenizer
 
-from ..toy import PAIRS, make_model
+from ..toy import PAIRS, TOKENIZER, make_model
 
-TOKENIZER = train_tokenizer([text for pair in PAIRS for text in pair], 290)
 CHECKPOINT = Checkpoint(make_model(vocabulary_size=290), TOKENIZER, "en", "de", {"epochs": 3}, PAIRS[:5])
 
 

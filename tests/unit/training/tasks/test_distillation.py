@@ -13,7 +13,6 @@ import torch
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.languages import ModelLanguages
-from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.decoding.batch_beam import BeamHypothesis, SearchOptions
 from triptych_training.decoding.greedy import greedy
 from triptych_training.errors import CheckpointError, CorpusError, RecipeError
@@ -21,10 +20,9 @@ from triptych_training.tasks import distillation as distillation_module
 from triptych_training.tasks.distillation import DistillationRecipe, DistillationResult, Shard, distill
 
 from ..runs import Killed
-from ..toy import PAIRS, make_model, write_pairs
+from ..toy import PAIRS, TOKENIZER, make_model, write_pairs
 
 CPU = torch.device("cpu")
-TOKENIZER = train_tokenizer([text for pair in PAIRS for text in pair], 290)
 MODEL = make_model(vocabulary_size=290)
 
 
