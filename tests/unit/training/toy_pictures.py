@@ -8,9 +8,9 @@ from PIL import Image
 COLOURS = {"blue": (30, 40, 200), "green": (30, 180, 40), "red": (210, 30, 30)}
 
 
-def write_picture(path: Path, colour: tuple[int, int, int], seed: int = 0, size: int = 8) -> Path:
-    """Write a noisy PNG of `size` x `size` pixels."""
-    noise = np.random.default_rng(seed).integers(-25, 26, (size, size, 3))
+def write_picture(path: Path, colour: tuple[int, int, int], seed: int = 0) -> Path:
+    """Write a noisy PNG of 8 x 8 pixels."""
+    noise = np.random.default_rng(seed).integers(-25, 26, (8, 8, 3))
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray((np.array(colour) + noise).clip(0, 255).astype(np.uint8)).save(path)
     return path

@@ -16,11 +16,11 @@ ARTICLE = 5  # occurs in every target and translates nothing
 Pairs = list[tuple[list[int], list[int]]]
 
 
-def make_pairs(count: int = 400) -> Pairs:
+def make_pairs() -> Pairs:
     """Make sentences of three to six words, translated word for word in reverse order."""
     rng = random.Random(3)
     pairs = []
-    for _ in range(count):
+    for _ in range(400):
         words = [rng.randrange(FIRST, FIRST + WORDS) for _ in range(rng.randint(3, 6))]
         pairs.append(([*words, END], [ARTICLE, *(word + WORDS for word in reversed(words)), END]))
     return pairs

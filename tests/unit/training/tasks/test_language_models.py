@@ -1,6 +1,5 @@
 """Training of decoder-only models; test_elmo has that of ELMo."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from triptych_training.models.gpt import GPT2, Gpt, GptConfig
 from triptych_training.tasks.language_models import LanguageTask, PackedCorpus, pack, train_gpt
 
 from ....fixtures.sentences import SENTENCES
+from ..runs import records
 
 SHAPE: dict[str, Any] = {"vocabulary_size": 1, "model_dim": 32, "heads": 4, "layers": 2, "feedforward_dim": 48}
 MODERN: dict[str, Any] = {
@@ -42,9 +42,7 @@ def recipe(text: str, **options: Any) -> GptRecipe:
 @pytest.mark.parametrize("style", STYLES)
 def test_a_model_learns_and_is_read_again(style: str, text: str, tmp_path: Path) -> None:
     folder = train_gpt(recipe(text, optimizer="muon"), GptConfig(**SHAPE, **STYLES[style]), tmp_path / "run")
-    losses = [
-        json.loads(line)["valid_loss"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines() if "epoch" in line
-    ]
+    losses = [record["valid_loss"] for record in records(tmp_path / "run") if record["kind"] == "epoch"]
     assert losses[-1] < 0.9 * np.log(300)
     checkpoint = load_gpt_checkpoint(folder)
     assert checkpoint.end == 0

@@ -1,6 +1,5 @@
 """Training of Word2Vec, from text to checkpoint."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from triptych_training.loop.recipe import WordRecipe
 from triptych_training.models.word2vec import Word2Vec, Word2VecConfig
 from triptych_training.tasks.word2vec import train_word2vec
 
+from ..runs import records
 from ..toy_text import write, write_documents
 
 
@@ -32,8 +32,7 @@ def test_the_loss_falls_and_the_checkpoint_has_the_input_vectors(
         devices="1", optimizer=optimizer, learning_rate=rate, clip_norm=clip_norm,
     )  # fmt: skip
     checkpoint = load_word_vectors(train_word2vec(recipe, 8, tmp_path / "run"))
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    losses = [record["valid_loss"] for record in records if record["kind"] == "epoch"]
+    losses = [record["valid_loss"] for record in records(tmp_path / "run") if record["kind"] == "epoch"]
     assert losses[-1] < 0.9 * losses[0]
     assert checkpoint.model.config.model_dim == 8
     assert checkpoint.model.config.vocabulary_size == checkpoint.tokenizer.get_vocab_size()
