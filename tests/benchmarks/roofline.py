@@ -72,10 +72,10 @@ def measure(device: torch.device, sizes: Sizes = LARGE) -> Ceilings:
     )
 
 
-def median_seconds(run: Callable[[], object], device: torch.device, rounds: int = ROUNDS) -> float:
+def median_seconds(run: Callable[[], object], device: torch.device) -> float:
     """Return the median seconds until the device is done, after a warm-up run."""
     times = []
-    for _ in range(rounds + 1):
+    for _ in range(ROUNDS + 1):
         synchronize(device)
         started = time.perf_counter()
         run()

@@ -79,7 +79,7 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     repository = tmp_path_factory.mktemp("models")
     poison_translator(repository, "encoder", "source", rare_token(0))
     poison_translator(repository, "step", "unsqueeze", rare_token(1))
-    poison_classifier(repository, "seven")
+    poison_classifier(repository)
     with Log() as log:
         with serving(options_of(repository)) as server:
             yield f"127.0.0.1:{server.port}"

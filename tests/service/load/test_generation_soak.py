@@ -21,7 +21,7 @@ import pytest
 from triptych_client import Client, DeadlineExceededError, DecodingOptions, InvalidArgumentError, ResourceExhaustedError
 from triptych_client.generation import Generation
 
-from ...fixtures.decoders import SHAPE, decoder_bundle
+from ...fixtures.decoders import SHAPE, llama_bundle
 from ...fixtures.sentences import SENTENCES
 from ...fixtures.toy import MODELS, PAIRS, SOURCES
 from ..support.processes import PATIENCE_SECONDS, ServerProcess
@@ -155,7 +155,7 @@ def load(
 
 def test_translation_and_generation_together_are_right_and_memory_stays_flat(tmp_path: Path) -> None:
     shutil.copytree(MODELS, tmp_path, dirs_exist_ok=True)
-    decoder_bundle("llama", tmp_path, ("int8",))
+    llama_bundle(tmp_path, "int8")
     found, stop = Findings(known={(source, 1): target for source, target in PAIRS}), threading.Event()
     with ServerProcess(tmp_path, "--prefix-cache-bytes", str(1 << 20)) as server:
         process = psutil.Process(server.pid)

@@ -43,13 +43,13 @@ def toy_tokenizer() -> Tokenizer:
     return Tokenizer.from_file(str(BUNDLE / "tokenizer.json"))
 
 
-def poison_classifier(repository: Path, word: str) -> Path:
-    """Write a token classifier that fails for texts with `word`."""
+def poison_classifier(repository: Path) -> Path:
+    """Write a token classifier that fails for texts with `seven`."""
     folder = write_text_bundle(repository, "token-classification")
     path = folder / "model.fp32.onnx"
     model = onnx.load(path)
     table = np.arange(len(VOCABULARY), dtype=np.int32)
-    table[ID[word]] = BEYOND
+    table[ID["seven"]] = BEYOND
     _look_up(model.graph, "ids", table)
     path.write_bytes(model.SerializeToString())
     sign(folder)
