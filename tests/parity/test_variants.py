@@ -25,6 +25,7 @@ from triptych_training.models.transformer import Transformer, TransformerConfig
 
 from ..fixtures.cuda_kernels import unfit_nodes
 from ..fixtures.toy import HERE
+from ..unit.training.toy import vary
 from .reference import token_log_probabilities
 
 pytestmark = pytest.mark.full
@@ -103,13 +104,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def make_model(**changes: Any) -> Transformer:
     torch.manual_seed(5)
-    model = Transformer(replace(SHAPE, **changes)).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-            if ".layers." in name and parameter.ndim == 2:
-                parameter.mul_(3)
-    return model
+    return vary(Transformer(replace(SHAPE, **changes)))
 
 
 @pytest.fixture(scope="module", params=VARIANTS.values(), ids=VARIANTS)

@@ -16,7 +16,7 @@ from triptych_client import (
     InvalidArgumentError,
 )
 
-from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, edit_manifest
+from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_old_bundle
 from .support.in_process import LocalServer, local_server
 from .support.processes import ServerProcess
 from .test_translate import assert_is_a_good_stream
@@ -139,15 +139,8 @@ def test_a_result_does_not_wait_for_the_other_texts(translation: TranslationServ
 
 @pytest.fixture(scope="module")
 def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
-    """One whose bundle is from a release that only knew greedy search."""
     repository: Path = tmp_path_factory.mktemp("old")
-
-    def forget(manifest: dict[str, dict[str, dict[str, str]]]) -> None:
-        for graphs in manifest["precisions"].values():
-            graphs.pop("search")
-            graphs.pop("score")
-
-    edit_manifest(copy_bundle(repository), forget)
+    copy_old_bundle(repository)
     with local_server(repository) as server:
         yield server
 

@@ -29,15 +29,19 @@ TOKENIZER = train_tokenizer([text for pair in PAIRS for text in pair], 290)
 
 
 def make_model(**changes: Any) -> Transformer:
-    """Make a model in evaluation mode; its random weights are large enough to give varied results."""
+    """Make a model in evaluation mode."""
     torch.manual_seed(7)
-    model = Transformer(replace(SHAPE, **changes)).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-            if ".layers." in name and parameter.ndim == 2:
-                parameter.mul_(3)
-    return model
+    return vary(Transformer(replace(SHAPE, **changes)))
+
+
+@torch.no_grad()
+def vary(model: Transformer) -> Transformer:
+    """Make random weights large enough to give varied results."""
+    for name, parameter in model.named_parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+        if ".layers." in name and parameter.ndim == 2:
+            parameter.mul_(3)
+    return model.eval()
 
 
 def make_ids(*lengths: int, size: int = SHAPE.vocabulary_size) -> list[list[int]]:

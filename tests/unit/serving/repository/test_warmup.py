@@ -26,7 +26,7 @@ from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 
 from ....fixtures.encoders import write_every_bundle, write_image_bundle, write_text_bundle
-from ....fixtures.toy import BUNDLE, SOURCE, TARGET, copy_bundle, edit_manifest
+from ....fixtures.toy import BUNDLE, SOURCE, TARGET, copy_old_bundle
 
 TOY = VersionFolder("toy", 1, BUNDLE)
 
@@ -95,14 +95,7 @@ def test_a_short_queue_is_no_fault(tmp_path: Path) -> None:
 
 
 def test_an_old_bundle_is_warmed_up_without_searches(repository: Path) -> None:
-    def forget(manifest: dict[str, Any]) -> None:
-        for graphs in manifest["precisions"].values():
-            graphs.pop("search")
-            graphs.pop("score")
-
-    folder = copy_bundle(repository)
-    edit_manifest(folder, forget)
-    with closing(loaded(VersionFolder("toy", 1, folder), WarmUp.ALL)) as model:
+    with closing(loaded(VersionFolder("toy", 1, copy_old_bundle(repository)), WarmUp.ALL)) as model:
         assert [engine.steps.rows.count > 0 for engine in model.engines] == [True]
 
 
