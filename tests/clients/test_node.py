@@ -1,7 +1,6 @@
 """The Node client against a real server."""
 
 import base64
-import io
 import json
 import subprocess
 from pathlib import Path
@@ -9,9 +8,8 @@ from typing import Any
 
 import google.rpc
 import pytest
-from PIL import Image
 
-from ..fixtures.encoders import write_every_bundle
+from ..fixtures.encoders import png, write_every_bundle
 from ..fixtures.toy import SOURCE, SOURCES, TARGET, copy_bundle
 from ..service.support.processes import PATIENCE_SECONDS, ServerProcess
 
@@ -27,13 +25,11 @@ def answers(node_client: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     repository = tmp_path_factory.mktemp("models")
     write_every_bundle(repository)
     copy_bundle(repository)
-    file = io.BytesIO()
-    Image.new("RGB", (9, 6), (0, 200, 0)).save(file, "PNG")
     asked = {
         "source": SOURCE,
         "many": SOURCES * 20,
         "masked": "one two [MASK]",
-        "image": base64.b64encode(file.getvalue()).decode(),
+        "image": base64.b64encode(png((0, 200, 0))).decode(),
     }
     with ServerProcess(repository) as server:
         command = ["node", "session.js", server.address, str(PROTOS), str(GOOGLE)]

@@ -10,11 +10,11 @@ import pytest
 from triptych_client import Client, DecodingOptions, ModelState
 from triptych_serving.runtime.session import has_cuda
 
+from ..fixtures.encoders import png
 from ..fixtures.half import HALF_MODELS
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 from ..unit.cli.conftest import Run
 from .support.in_process import LocalServer, local_server
-from .support.messages import png
 from .support.processes import eventually
 from .support.telemetry import Scrape
 

@@ -36,11 +36,10 @@ from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import ServerOptions
 
 from ..fixtures.certificates import LOCAL, Authority
-from ..fixtures.encoders import write_cross_encoder, write_every_bundle, write_text_bundle
+from ..fixtures.encoders import png, write_cross_encoder, write_every_bundle, write_text_bundle
 from ..fixtures.framed import copy_framed
 from ..fixtures.toy import HERE, copy_bundle
 from .support.in_process import OPTIONS, Pace, local_server, options_of, options_of_flags, serving
-from .support.messages import png
 from .support.processes import PATIENCE_SECONDS, eventually
 
 TRANSLATE = "/triptych.v1.TranslationService/Translate"

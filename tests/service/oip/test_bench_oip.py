@@ -11,8 +11,8 @@ from triptych_bench.oip import OipTarget
 from triptych_bench.target import RequestSpec, Sample, Target, TargetError
 from triptych_client.connection import Settings
 
+from ...fixtures.encoders import png
 from ...fixtures.toy import SOURCES, TARGETS
-from ..support.messages import png
 from ..support.processes import ServerProcess
 
 Result = TypeVar("Result")

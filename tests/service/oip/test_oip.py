@@ -13,9 +13,8 @@ from tritonclient.utils import InferenceServerException
 from triptych_client import Client as TriptychClient
 from triptych_client import FailedPreconditionError
 
-from ...fixtures.encoders import COLOURS, HIDDEN
+from ...fixtures.encoders import COLOURS, HIDDEN, png
 from ...fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
-from ..support.messages import png
 from ..support.processes import PATIENCE_SECONDS
 
 Client = triton.InferenceServerClient

@@ -17,8 +17,8 @@ from triptych_serving.services.oip.parameters import ParameterType
 from triptych_serving.services.oip.tasks import TASKS
 from triptych_serving.services.oip.tensors import BYTES, encode
 
+from ...fixtures.encoders import png
 from ...fixtures.toy import SOURCE, TARGET
-from ..support.messages import png
 
 CALLERS_FAULT = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION}
 MODELS = ("toy", "fill-mask", "text-classification", "token-classification", "question-answering", "image-classification")

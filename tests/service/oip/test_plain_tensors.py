@@ -16,9 +16,8 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.services.oip.plain_tensors import _array
 
-from ...fixtures.encoders import write_tensors_bundle
+from ...fixtures.encoders import png, write_tensors_bundle
 from ...unit.cli.conftest import Run
-from ..support.messages import png
 
 NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 TENSOR = triton.InferInput("numbers", NUMBERS.shape, "FP32").set_data_from_numpy(NUMBERS)

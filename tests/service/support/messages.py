@@ -14,6 +14,7 @@ from PIL import Image
 
 from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
 
+from ...fixtures.encoders import png
 from .processes import PATIENCE_SECONDS
 
 METHODS = {method.name: method for name in ALL_SERVICES for method in DESCRIPTORS.FindServiceByName(name).methods}
@@ -32,13 +33,6 @@ def ask(
     path = f"/{found.containing_service.full_name}/{method}"
     call = channel.unary_unary(path, request.SerializeToString, response.FromString)
     return call(request(**fields), metadata=metadata, timeout=timeout)
-
-
-def png(colour: tuple[int, int, int], size: tuple[int, int] = (9, 6)) -> bytes:
-    """Encode an image of one colour."""
-    file = io.BytesIO()
-    Image.new("RGB", size, colour).save(file, "PNG")
-    return file.getvalue()
 
 
 def noise(width: int, height: int, seed: int = 3) -> bytes:

@@ -1,12 +1,9 @@
 """Toy models of the text and image families, loaded for a test."""
 
-import io
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-
-from PIL import Image
 
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.encoding.options import EncoderOptions
@@ -41,10 +38,3 @@ def both_ways(kind: Any, bundle: Bundle, **options: Any) -> Iterator[tuple[Any, 
     plain, bucketed = (kind("toy", 1, bundle, EncoderOptions(name, runs=1, **options)) for name in TWO_WAYS)
     with closing(plain), closing(bucketed):
         yield plain, bucketed
-
-
-def photo(colour: tuple[int, int, int] = (10, 200, 20), size: tuple[int, int] = (20, 30)) -> bytes:
-    """Make a PNG of one colour."""
-    file = io.BytesIO()
-    Image.new("RGB", size, colour).save(file, "PNG")
-    return file.getvalue()

@@ -1,6 +1,5 @@
 """Small ONNX files become bundles whose answers are those of the files."""
 
-import io
 import json
 from collections.abc import Callable
 from contextlib import closing
@@ -13,7 +12,6 @@ import onnxruntime
 import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper
-from PIL import Image
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_cli.encoders.tensors import command as infer
@@ -33,7 +31,7 @@ from triptych_serving.runtime import session
 from triptych_serving.services.oip.inference import whole_response
 from triptych_serving.services.oip.plain_tensors import inputs_from, response_to
 
-from ....fixtures.encoders import VOCABULARY, tokenizer
+from ....fixtures.encoders import VOCABULARY, png, tokenizer
 from ....fixtures.json_files import edit_json, write_json
 from ....fixtures.onnx_models import onnx_model, values
 from ....fixtures.quick_trials import quick_trials  # noqa: F401
@@ -382,14 +380,13 @@ def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
     (path.parent / "labels.txt").write_text("red\ngreen\nblue\n", encoding="utf-8")
     model = TensorModel("colours", 1, open_bundle(export(path, ExportOptions(tmp_path / "models"), lambda _: None)))
     try:
-        picture = io.BytesIO()
-        Image.new("RGB", (31, 17), (0, 255, 51)).save(picture, "PNG")
-        found = model.run({"x": model.read_images("x", [picture.getvalue()] * 2)})["y"]
+        picture = png((0, 255, 51), (31, 17))
+        found = model.run({"x": model.read_images("x", [picture] * 2)})["y"]
         np.testing.assert_allclose(found, [[-2, 2, -1.2]] * 2, rtol=1e-6)
         assert [[one.label for one in row] for row in model.rank("y", found, 2)] == [["green", "blue"]] * 2
-        request = pb.ModelInferRequest(**infer_request("colours", "", {"x": [picture.getvalue()] * 2}, {"y": 2}))
+        request = pb.ModelInferRequest(**infer_request("colours", "", {"x": [picture] * 2}, {"y": 2}))
         arrays, sent = inputs_from(request)
-        assert (arrays, sent) == ({}, {"x": [picture.getvalue()] * 2})
+        assert (arrays, sent) == ({}, {"x": [picture] * 2})
         answer = INFER.result(whole_response(*response_to(request, model, {"y": found})))["y"]
         assert (answer.datatype, answer.shape) == ("BYTES", (2, 2))
         assert [one.rpartition(":")[2] for one in answer.strings] == ["green", "blue"] * 2
@@ -400,7 +397,7 @@ def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
             model.rank("x", found, 1)
     finally:
         model.close()
-    (tmp_path / "picture.png").write_bytes(picture.getvalue())
+    (tmp_path / "picture.png").write_bytes(picture)
     given = ["--models", str(tmp_path / "models"), "--image", f"x={tmp_path / 'picture.png'}", "--labels"]
     printed = CliRunner().invoke(infer, [*given, "y=2"]).output.splitlines()
     assert [line.rpartition(":")[2] for line in printed] == ["label", "green", "blue"]

@@ -23,9 +23,9 @@ from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 
+from ....fixtures.encoders import png
 from ....fixtures.half import HALF_BUNDLE
 from ....fixtures.toy import BUNDLE, HERE, SOURCE, TARGET
-from ..encoders import photo
 
 ENCODERS = HERE / "encoder_models"
 
@@ -68,7 +68,7 @@ def test_text() -> None:
 
 
 def test_image() -> None:
-    image = photo()
+    image = png((10, 200, 20))
     with closing(ImageModel("toy-vit", 1, open_bundle(ENCODERS / "toy-vit" / "1"))) as model:
         found = attend(model, AttentionInput(image=image))
         assert found.encoder.shape[-1] == 1 + found.patch_rows * found.patch_columns > 1

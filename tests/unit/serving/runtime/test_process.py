@@ -23,9 +23,8 @@ from triptych_serving.runtime.process import MOST, NICENESS, allow_open_files, g
 from triptych_serving.server import ServerOptions
 from triptych_serving.services.documents.workers import DocumentWorkers
 
-from ....fixtures.encoders import write_image_bundle
+from ....fixtures.encoders import png, write_image_bundle
 from ....fixtures.toy import BUNDLE, SOURCE, TARGET
-from ..encoders import photo
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
 
@@ -143,7 +142,7 @@ def test_threads_of_a_server_without_gpus_give_way(gives_way: bool, tmp_path: Pa
         assert isinstance(translator, Translator)
         assert isinstance(vit, ImageModel)
         translator.score([(SOURCE, TARGET)])
-        vit.classify([photo()])
+        vit.classify([png((10, 200, 20))])
         wide = {min(MOST, own() + WIDE_NICENESS)} if gives_way else set()
         for prefix, more in (("triptych-engine", wide), ("triptych-oneshot", set()), ("triptych-decode", set())):
             assert levels(prefix, others) == {expected, *more}, prefix

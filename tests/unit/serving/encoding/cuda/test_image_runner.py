@@ -15,8 +15,8 @@ from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.runtime.device import CPU
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 
-from .....fixtures.encoders import write_image_bundle
-from ...encoders import TWO_WAYS, both_ways, photo
+from .....fixtures.encoders import png, write_image_bundle
+from ...encoders import TWO_WAYS, both_ways
 from ...runtime.memory.strict_memory import StrictMemory
 
 
@@ -35,7 +35,7 @@ def test_labels_equal_those_of_the_graph_itself(repository: Path) -> None:
     bundle = open_bundle(write_image_bundle(repository, precisions=TWO_WAYS))
     with both_ways(ImageModel, bundle, limits=BatchLimits(batch_rows=13)) as (plain, bucketed):
         for count in (1, 2, 5, 13, 40):
-            images = [photo((rng.randrange(256), rng.randrange(256), rng.randrange(256))) for _ in range(count)]
+            images = [png((rng.randrange(256), rng.randrange(256), rng.randrange(256))) for _ in range(count)]
             for k in (1, 2, 3):
                 mine, expected = (
                     [label for image in model.classify(images, k) for label in image.labels] for model in (bucketed, plain)

@@ -10,10 +10,11 @@ from triptych_serving.errors import CancelledError, InvalidInputError, Unavailab
 from triptych_serving.models.image import image_job as module
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
 
+from .....fixtures.encoders import png
 from ...calls import PATIENCE_SECONDS, eventually, hold_calls
-from ...encoders import image_model, photo
+from ...encoders import image_model
 
-RED, GREEN, BLUE = photo((250, 0, 0)), photo((0, 250, 0), (7, 5)), photo((0, 0, 250))
+RED, GREEN, BLUE = png((250, 0, 0)), png((0, 250, 0), (7, 5)), png((0, 0, 250))
 
 
 @pytest.fixture
