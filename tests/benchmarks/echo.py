@@ -22,9 +22,10 @@ class Echo(grpc.GenericRpcHandler):
         return request
 
 
-async def main() -> None:
+async def serve(handler: grpc.GenericRpcHandler) -> None:
+    """Answer calls on a free port, and print its address, until the process is killed."""
     server = aio.server()
-    server.add_generic_rpc_handlers((Echo(),))
+    server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     sys.stderr.write(f"ready on 127.0.0.1:{port}\n")
@@ -33,4 +34,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(serve(Echo()))

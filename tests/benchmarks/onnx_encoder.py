@@ -17,7 +17,6 @@ import asyncio
 import json
 import re
 import shutil
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ from typing import Any
 import click
 import grpc
 import numpy as np
+from echo import serve
 from grpc import aio
 from servers.plain_encoder import PlainEncoder
 from servers.rates import median_loops
@@ -49,21 +49,15 @@ PLAIN, RUNTIME = "plain_encoder", "mlserver_encoder"  # files that MLServer impo
 SERVERS = Path(__file__).parent / "servers"
 
 
-async def serve(model: str, folder: str) -> None:
+async def serve_plain(model: str, folder: str) -> None:
     """Run the plain server."""
     encoder, pool = PlainEncoder(model, folder), ThreadPoolExecutor(usable_cpus())
 
     async def embed(request: bytes, _: Any) -> bytes:
         return (await asyncio.get_running_loop().run_in_executor(pool, encoder.embed, request.decode())).tobytes()
 
-    server = aio.server()
     handlers = {METHOD: grpc.unary_unary_rpc_method_handler(embed)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    sys.stderr.write(f"ready on 127.0.0.1:{port}\n")
-    sys.stderr.flush()
-    await server.wait_for_termination()
+    await serve(grpc.method_handlers_generic_handler(SERVICE, handlers))
 
 
 def mlserver(program: str, model: str, checkpoint: str, folder: Path) -> ServerProcess:
@@ -136,7 +130,7 @@ def main(
 ) -> None:
     """Print the comparison."""
     if serve_plain:
-        asyncio.run(serve(model, checkpoint))
+        asyncio.run(serve_plain(model, checkpoint))
         return
     texts = [text for line in file or ["The house is small.\n"] if (text := line.partition("\t")[0].strip())][:2_000]
     texts = texts[: len(texts) // 2 * 2]
