@@ -5,6 +5,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -192,12 +193,11 @@ def test_settings_come_from_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 @torch.inference_mode()
 def test_a_gguf_file_is_read(family: str, tmp_path: Path) -> None:
-    gguf = pytest.importorskip("gguf")
     model = small_decoder(family, tmp_path / "checkpoint")
     model.config.rope_parameters = {"rope_type": "default", "rope_theta": 10_000.0}
     model.config.max_position_embeddings = 512
     model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
-    path = write_gguf(gguf, model, tmp_path)
+    path = write_gguf(model, tmp_path)
     loaded = load(open_gguf(path))
     assert isinstance(loaded, GenerationSource)
     ids = torch.randint(0, 352, (1, 30))
@@ -211,7 +211,7 @@ def test_a_gguf_file_is_read(family: str, tmp_path: Path) -> None:
     assert generation_manifest(loaded)["generation"]["max_length"] == 256
 
 
-def write_gguf(gguf: Any, model: Any, folder: Path) -> Path:
+def write_gguf(model: Any, folder: Path) -> Path:
     """Write a model in llama.cpp's form: float16 weights; of a Llama, pairs of neighbours in queries and keys."""
     config, path = model.config, folder / "model.gguf"
     content = json.loads((folder / "checkpoint/tokenizer.json").read_text(encoding="utf-8"))

@@ -26,7 +26,6 @@ from triptych_export.huggingface.tokenizers.special_tokens import special_token
 from triptych_training.models.rotary import RotaryScaling
 
 SUFFIX = ".gguf"
-INSTALL = "reading GGUF files needs the package gguf: pip install gguf"
 # By architecture: the class of its checkpoints, and their names of the tensors.
 LLAMA_NAMES = {
     "token_embd": "model.embed_tokens",
@@ -73,12 +72,10 @@ def open_gguf(path: Path) -> "GgufFolder":
     """Open a GGUF file.
 
     Raises:
-        SourceError: the package gguf is not installed, or the file is damaged or of an architecture that is not supported.
+        SourceError: the file is damaged or of an architecture that is not supported.
     """
-    try:
-        from gguf import GGUFReader
-    except ImportError as error:
-        raise SourceError(f"{path}: {INSTALL}") from error
+    from gguf import GGUFReader
+
     try:
         reader = GGUFReader(path)
         metadata = {name: field.contents() for name, field in reader.fields.items()}
