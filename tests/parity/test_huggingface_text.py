@@ -3,7 +3,6 @@
 Both run on the same texts of all lengths; transformers in a padded batch.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -472,7 +471,7 @@ def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) 
     folder = write_sentence_transformer(tmp_path, {"pooling_mode": "mean"})
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 12, "do_lower_case": true}')
     prompts = {"prompts": {"query": "rain: ", "other": "sun: ", "empty": ""}, "default_prompt_name": "query"}
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    write_json(folder / "config_sentence_transformers.json", prompts)
     checkpoint = load(Folder(folder))
     assert isinstance(checkpoint, TextCheckpoint)
     assert checkpoint.model.config.max_positions == 12
@@ -499,7 +498,7 @@ def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) 
 def test_newer_files_of_sentence_transformers_leave_the_length_to_the_tokenizer(tmp_path: Path) -> None:
     folder = write_sentence_transformer(tmp_path, {"embedding_dimension": 48, "pooling_mode": "cls", "include_prompt": True})
     task = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings", "unpad_inputs": True}
-    (folder / "sentence_bert_config.json").write_text(json.dumps(task))
+    write_json(folder / "sentence_bert_config.json", task)
     for length, expected in ((14, 14), (10**30, POSITIONS)):
         edit_json(folder / "tokenizer_config.json", model_max_length=length)
         checkpoint = load(Folder(folder))
@@ -600,14 +599,14 @@ def test_an_encoder_whose_tokenizer_adds_nothing_is_rejected(classifier: Path, t
 
 def write_modules(folder: Path, places: Sequence[tuple[str, str]]) -> None:
     modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in places]
-    (folder / "modules.json").write_text(json.dumps(modules))
+    write_json(folder / "modules.json", modules)
 
 
 def write_sentence_transformer(folder: Path, pooling: dict[str, Any], kinds: Sequence[str] = ()) -> Path:
     target = folder / "theirs"
     save_checkpoint(build(BERT, "Model", num_hidden_layers=1), word_pieces(), target)
     (target / "1_Pooling").mkdir()
-    (target / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 48, **pooling}))
+    write_json(target / "1_Pooling" / "config.json", {"word_embedding_dimension": 48, **pooling})
     places = [
         ("", "Transformer"),
         ("1_Pooling", "Pooling"),

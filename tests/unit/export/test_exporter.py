@@ -1,7 +1,6 @@
 """Export of a checkpoint to a bundle; graphs come from the committed bundle instead of a trace."""
 
 import errno
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,6 +28,7 @@ from triptych_training.checkpoints.encoder import VIT
 from triptych_training.checkpoints.translation import load_checkpoint, save_checkpoint
 
 from ...fixtures.half import HALF_BUNDLE
+from ...fixtures.json_files import write_json
 from ...fixtures.toy import BUNDLE, HERE, PAIRS
 
 CHECKPOINT, FEW = HERE / "checkpoint", 40
@@ -219,7 +219,7 @@ def test_checkpoints_that_cannot_be_exported_are_rejected(tmp_path: Path) -> Non
     for checkpoint, options, message in cases:
         with pytest.raises(SourceError, match=message):
             export(checkpoint, ExportOptions(tmp_path / "models", **options), lambda line: None)
-    (other / "config.json").write_text(json.dumps({"format": 1, "architecture": VIT}), encoding="utf-8")
+    write_json(other / "config.json", {"format": 1, "architecture": VIT})
     with pytest.raises(SourceError, match=f"shortlist: only for translation models; .* is a {VIT}"):
         export(other, ExportOptions(tmp_path / "models", shortlist=SHORTLIST), lambda line: None)
 

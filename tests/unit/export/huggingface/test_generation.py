@@ -1,6 +1,5 @@
 """generation_config.json as members of a manifest."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from triptych_export.huggingface.folder import Folder
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.translation import Generation, parse_generation
 
+from ....fixtures.json_files import write_json
+
 LIMIT = 64
 IDS = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}
 
@@ -21,9 +22,9 @@ def read(
     folder: Path, own: dict[str, Any] | None, config: dict[str, Any] | None = None, **options: dict[str, Any]
 ) -> GenerationSettings:
     """`own`: generation_config.json, None for none."""
-    (folder / "config.json").write_text(json.dumps(IDS if config is None else config), encoding="utf-8")
+    write_json(folder / "config.json", IDS if config is None else config)
     if own is not None:
-        (folder / "generation_config.json").write_text(json.dumps(own), encoding="utf-8")
+        write_json(folder / "generation_config.json", own)
     return read_generation(Folder(folder), LIMIT, options.get("defaults", {}), options.get("wanted"))
 
 
@@ -125,8 +126,8 @@ def test_what_cannot_be_carried_over_is_listed(tmp_path: Path) -> None:
 
 def test_what_a_decoder_cannot_carry_over_is_listed(tmp_path: Path) -> None:
     own = {"eos_token_id": [2, 5], "suppress_tokens": [5], "min_length": 8, "forced_bos_token_id": 4, "forced_eos_token_id": 0}
-    (tmp_path / "config.json").write_text(json.dumps(IDS), encoding="utf-8")
-    (tmp_path / "generation_config.json").write_text(json.dumps(own), encoding="utf-8")
+    write_json(tmp_path / "config.json", IDS)
+    write_json(tmp_path / "generation_config.json", own)
     listed = "suppress_tokens = the end of the sentence, min_length = 8, forced_bos_token_id = 4"
     assert read_decoder_generation(Folder(tmp_path), LIMIT).unsupported == listed
 

@@ -1,6 +1,5 @@
 """preprocessor_config.json as it is written by many hands: what it means, and what is refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,16 @@ from triptych_export.huggingface.checkpoint.image import read_image_processor
 from triptych_export.huggingface.folder import Folder
 from triptych_training.checkpoints.encoder import ImagePreprocessing
 
+from ....fixtures.json_files import write_json
+
 HALF = (0.5, 0.5, 0.5)
 
 
 def read(
     folder: Path, members: dict[str, Any], model_type: str = "vit", name: str = "preprocessor_config.json"
 ) -> ImagePreprocessing:
-    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
-    (folder / name).write_text(json.dumps(members))
+    write_json(folder / "config.json", {"model_type": model_type})
+    write_json(folder / name, members)
     return read_image_processor(Folder(folder))
 
 

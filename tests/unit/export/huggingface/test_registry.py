@@ -162,7 +162,7 @@ def test_neutral_members_may_have_their_neutral_values_and_null(tmp_path: Path) 
         "num_beams": 4,
         "add_cross_attention": False,
     }
-    (folder / "config.json").write_text(json.dumps(config | neutral), encoding="utf-8")
+    write_json(folder / "config.json", config | neutral)
     assert load(Folder(folder)).family == "bart"
 
 

@@ -1,6 +1,5 @@
 """Tables of vectors, from files and folders of other software to a served bundle."""
 
-import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +18,8 @@ from triptych_serving.models.text.tasks import EMBEDDING_TASK, NEIGHBORS_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_training.data.words import word_tokenizer
 from triptych_training.errors import CorpusError
+
+from ....fixtures.json_files import write_json
 
 WORDS = ["king", "queen", "man", "river"]
 TABLE = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
@@ -48,7 +49,7 @@ def write_tables(folder: Path, name: str, unknown: float) -> None:
 
 def write_model2vec(folder: Path) -> Path:
     write_tables(folder, "embeddings", 9.0)  # left out
-    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": True}))
+    write_json(folder / "config.json", {"model_type": "model2vec", "normalize": True})
     return folder
 
 
@@ -56,7 +57,7 @@ def write_sentence_transformers(folder: Path) -> Path:
     write_tables(folder / "0_StaticEmbedding", "embedding.weight", 0.0)  # counts
     kinds = {"StaticEmbedding": "0_StaticEmbedding"}
     modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds.items()]
-    (folder / "modules.json").write_text(json.dumps(modules))
+    write_json(folder / "modules.json", modules)
     return folder
 
 

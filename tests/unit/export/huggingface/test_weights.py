@@ -1,6 +1,5 @@
 """Stored weights, and the rules that map them to our parameters."""
 
-import json
 import pickle
 import re
 from pathlib import Path
@@ -16,6 +15,8 @@ from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules
 from triptych_export.huggingface.checkpoint.weights import StoredWeights, open_weights
 from triptych_export.huggingface.folder import Folder, open_folder
 from triptych_export.huggingface.tokenizers.piece_model import read_piece_model
+
+from ....fixtures.json_files import write_json
 
 ROWS, WIDTH, LAYERS = 7, 4, 2
 
@@ -77,7 +78,7 @@ def write(folder: Path, stored: dict[str, Tensor], kind: str) -> StoredWeights:
             part = {name: stored[name] for name in names if placed[name] == file}
             save_file(part, folder / file) if suffix == "safetensors" else torch.save(part, folder / file)
         index = {"metadata": {}, "weight_map": placed}
-        (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps(index), encoding="utf-8")
+        write_json(folder / f"{stem}.{suffix}.index.json", index)
     return open_weights(folder)
 
 

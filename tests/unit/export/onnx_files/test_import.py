@@ -1,6 +1,5 @@
 """Small ONNX files become bundles whose answers are those of the files."""
 
-import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -166,7 +165,7 @@ def test_one_label_has_the_sigmoid_of_its_logit(tmp_path: Path) -> None:
     """Import the folder of a CrossEncoder, which has the modules of an encoder."""
     path = encoder(tmp_path / "one", "labels", label_count=1)
     modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]
-    (path.parent / "modules.json").write_text(json.dumps(modules))
+    write_json(path.parent / "modules.json", modules)
     with closing(load(path, tmp_path)) as model:
         [label] = model.run(TEXT_CLASSIFICATION_TASK, ["one two"])[0].labels
     [[logit]] = original(path, "one two")["logits"]
