@@ -11,7 +11,7 @@ from onnx import ModelProto, NodeProto, helper
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.skip_norms import fuse_skip_norms
 
-from ....fixtures.onnx_models import onnx_model, values
+from ....fixtures.onnx_models import kinds, onnx_model, values
 
 WIDTH = 8
 Floats = NDArray[np.float32]
@@ -40,10 +40,6 @@ def run(graph: ModelProto) -> list[Floats]:
     session = ort.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     found: list[Floats] = session.run(None, feeds)
     return found
-
-
-def kinds(graph: ModelProto) -> list[str]:
-    return [each.op_type for each in graph.graph.node]
 
 
 NORM = node("LayerNormalization", "s g h", "n", axis=-1, epsilon=1e-5)

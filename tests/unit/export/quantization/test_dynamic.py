@@ -21,7 +21,7 @@ from triptych_export.quantization.dynamic import quantize as quantize_graph
 from triptych_export.quantization.weight_only import quantize_weights
 from triptych_serving.runtime.session import Session
 
-from ....fixtures.onnx_models import onnx_model, values, whole
+from ....fixtures.onnx_models import kinds, onnx_model, values, whole
 from ....fixtures.toy import BUNDLE
 
 Floats = NDArray[np.float32]
@@ -64,10 +64,6 @@ def make_graph(nodes: Sequence[NodeProto], outputs: Sequence[str] = ("y",), **co
 def run(model: ModelProto, folder: Path) -> list[Floats]:
     onnx.save(model, folder / "graph.onnx")
     return Session(folder / "graph.onnx").run({"x": X, "rows": ROWS})
-
-
-def kinds(model: ModelProto) -> list[str]:
-    return [node.op_type for node in model.graph.node]
 
 
 def assert_near(actual: Floats, expected: Floats) -> None:
