@@ -165,8 +165,7 @@ def test_the_search_graph_gives_pytorch_s_probabilities_and_weights_that_end_wit
         weights = found["attention"][row]
         assert weights[: len(sources[row])].sum() == pytest.approx(1, abs=1e-5)
         assert not weights[len(sources[row]) :].any()
-    floats = (*found["attention"].dtype.name, *found["log_probabilities"].dtype.name)
-    assert "".join(floats) == "float32float32"
+    assert found["attention"].dtype == found["log_probabilities"].dtype == np.float32
 
 
 def test_scores_are_near_those_of_fp32(bundle: Bundle, sources: list[list[int]], answers: list[list[int]]) -> None:

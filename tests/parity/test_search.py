@@ -252,7 +252,7 @@ def test_scores_of_given_translations(translator: Translator, model: Transformer
 def test_a_translations_own_score(translator: Translator, sources: list[list[int]]) -> None:
     """A search gives a translation the same score as the scoring graph."""
     texts = [SOURCES[3], SOURCES[20]]
-    [*rows] = [make_row(ids, 60, beam_size=4, length_penalty=0.0) for ids in translator.tokenizer.encode(texts)]
+    rows = [make_row(ids, 60, beam_size=4, length_penalty=0.0) for ids in translator.tokenizer.encode(texts)]
     translator.run(rows)
     translations = translator.tokenizer.decode([row.tokens for row in rows])
     for row, score in zip(rows, translator.score(list(zip(texts, translations, strict=True))), strict=True):
