@@ -30,12 +30,11 @@ from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.image.image_model import ImageModel
-from triptych_training.checkpoints.encoder import ImageCheckpoint
 
 from ..fixtures.decoders import END, VARIANTS, small_decoder, small_image_gpt
 from ..fixtures.json_files import edit_json, write_json
 from ..fixtures.toy import IMAGE_GENERATION_MODELS
-from .test_huggingface_images import as_png
+from .test_huggingface_images import as_png, load_image
 
 PROMPTS, NEW = 100, 16
 
@@ -259,9 +258,7 @@ def write_gguf(model: Any, folder: Path) -> Path:
 @torch.inference_mode()
 def test_an_image_gpt_classifies_as_in_transformers(tmp_path: Path) -> None:
     model = small_image_gpt("ImageClassification", tmp_path / "checkpoint", layers=1)
-    loaded = load(Folder(tmp_path / "checkpoint"))
-    assert isinstance(loaded, ImageCheckpoint)
-    family = ImageFamily(loaded, shipped=("fp32", "int8"))
+    family = ImageFamily(load_image(tmp_path / "checkpoint"), shipped=("fp32", "int8"))
     family.write(tmp_path / "bundle", lambda line: None)
     parity, _ = family.measure(tmp_path / "bundle", lambda line: None)  # graphs against our module
     assert parity["int8"]["near_agreement_percent"] > 60

@@ -174,6 +174,12 @@ def save(model: nn.Module, case: Case, folder: Path) -> None:
     processor(case).save_pretrained(folder)
 
 
+def load_image(folder: Path) -> ImageCheckpoint:
+    loaded = load(Folder(folder))
+    assert isinstance(loaded, ImageCheckpoint)
+    return loaded
+
+
 def processor(case: Case) -> Any:
     kind = "DeiT" if case.model_type == "deit" else "ViT"
     return getattr(transformers, f"{kind}ImageProcessorPil")(**case.processor)
@@ -323,8 +329,7 @@ def test_unsupported_members_are_named(checkpoint: Path, change: Members, messag
 
 
 def test_images_for_parity_may_be_files(checkpoint: Path) -> None:
-    loaded = load(Folder(checkpoint))
-    assert isinstance(loaded, ImageCheckpoint)
+    loaded = load_image(checkpoint)
     path = checkpoint / "picture.png"
     path.write_bytes(as_png(pictures()[1]))
     (pixels,) = ImageFamily(loaded, [str(path)]).images
@@ -333,10 +338,8 @@ def test_images_for_parity_may_be_files(checkpoint: Path) -> None:
     with pytest.raises(SourceError, match=r"lost\.png: cannot be read: No such file"):
         ImageFamily(loaded, [str(checkpoint / "lost.png")])
     edit_json(checkpoint / "preprocessor_config.json", size=24)
-    other = load(Folder(checkpoint))
-    assert isinstance(other, ImageCheckpoint)
     with pytest.raises(SourceError, match="image: 24 x 24 pixels, the model takes 32 x 32"):
-        ImageFamily(other)
+        ImageFamily(load_image(checkpoint))
 
 
 def test_a_single_class_is_rejected(tmp_path: Path) -> None:
@@ -359,11 +362,8 @@ def test_windows_larger_than_a_grid_are_rejected(tmp_path: Path) -> None:
 def test_duplicate_class_names_get_a_number(checkpoint: Path) -> None:
     names = {str(number): "crane" if number in (3, 7) else f"thing  {number}" for number in range(CLASSES)}
     edit_json(checkpoint / "config.json", id2label=names | {"9": "crane (7)"})
-    loaded = load(Folder(checkpoint))
-    assert isinstance(loaded, ImageCheckpoint)
-    named = [loaded.labels[number] for number in (3, 7, 8, 9)]
+    labels = load_image(checkpoint).labels
+    named = [labels[number] for number in (3, 7, 8, 9)]
     assert named == ["crane (3)", "crane (7) (7)", "thing 8", "crane (7) (9)"]
     edit_json(checkpoint / "config.json", id2label=None)
-    unnamed = load(Folder(checkpoint))
-    assert isinstance(unnamed, ImageCheckpoint)
-    assert unnamed.labels == tuple(f"LABEL_{number}" for number in range(CLASSES))
+    assert load_image(checkpoint).labels == tuple(f"LABEL_{number}" for number in range(CLASSES))

@@ -184,6 +184,12 @@ def imported(folder: Path, family: Family, head: str, **options: Any) -> Iterato
         served.close(drain=False)
 
 
+def load_text(folder: Path) -> TextCheckpoint:
+    loaded = load(Folder(folder))
+    assert isinstance(loaded, TextCheckpoint)
+    return loaded
+
+
 def build(family: Family, head: str, **options: Any) -> PreTrainedModel:
     size = family.tokenizer().get_vocab_size() + family.spare_rows
     config = getattr(transformers, f"{family.name}Config")(vocab_size=size, **{**family.options, **options})
@@ -379,9 +385,7 @@ def test_masks_are_filled_as_in_transformers(tmp_path: Path, family: Family) -> 
 def test_attention_in_other_precisions(tmp_path: Path, family: Family, precision: str) -> None:
     theirs = build(family, "ForMaskedLM", num_hidden_layers=2)
     save_checkpoint(theirs, family.tokenizer(), tmp_path / "theirs")
-    checkpoint = load(Folder(tmp_path / "theirs"))
-    assert isinstance(checkpoint, TextCheckpoint)
-    write_text(checkpoint, tmp_path / "bundle", lambda line: None, (precision,))
+    write_text(load_text(tmp_path / "theirs"), tmp_path / "bundle", lambda line: None, (precision,))
     check_attention(theirs, tmp_path / "bundle", precision)
 
 
@@ -448,8 +452,7 @@ def test_a_cross_encoder_has_the_sigmoid_of_the_logit_of_transformers(tmp_path: 
     """The full tier serves it."""
     theirs = build(BERT, "ForSequenceClassification", **CROSS_ENCODER)
     save_checkpoint(theirs, word_pieces(), tmp_path)
-    checkpoint = load(Folder(tmp_path))
-    assert isinstance(checkpoint, TextCheckpoint)
+    checkpoint = load_text(tmp_path)
     pair = word_pieces().encode(*TEXTS[:2])
     logits = theirs(torch.tensor([pair.ids]), token_type_ids=torch.tensor([pair.type_ids])).logits[0]
     found = answer_in_torch(checkpoint.model, TextRow(pair.ids, pair.type_ids))
@@ -460,8 +463,7 @@ def test_a_cross_encoder_has_the_sigmoid_of_the_logit_of_transformers(tmp_path: 
 
 def test_a_sentence_transformers_folder_sets_the_pooling(tmp_path: Path) -> None:
     folder = write_sentence_transformer(tmp_path, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
-    checkpoint = load(Folder(folder))
-    assert isinstance(checkpoint, TextCheckpoint)
+    checkpoint = load_text(folder)
     assert (checkpoint.pooling, checkpoint.normalize, checkpoint.head) == ("cls", True, "embedding")
     manifest = text_manifest(checkpoint, ("fp32",))
     assert (manifest["task"], manifest["pooling"], manifest["normalize"]) == ("text-embedding", "cls", True)
@@ -472,8 +474,7 @@ def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) 
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 12, "do_lower_case": true}')
     prompts = {"prompts": {"query": "rain: ", "other": "sun: ", "empty": ""}, "default_prompt_name": "query"}
     write_json(folder / "config_sentence_transformers.json", prompts)
-    checkpoint = load(Folder(folder))
-    assert isinstance(checkpoint, TextCheckpoint)
+    checkpoint = load_text(folder)
     assert checkpoint.model.config.max_positions == 12
     assert checkpoint.tokenizer.encode("AGAIN.").ids == word_pieces().encode("rain: again.").ids
     assert checkpoint.provenance["prompts_not_available"] == "other: 'sun: '"
@@ -501,9 +502,7 @@ def test_newer_files_of_sentence_transformers_leave_the_length_to_the_tokenizer(
     write_json(folder / "sentence_bert_config.json", task)
     for length, expected in ((14, 14), (10**30, POSITIONS)):
         edit_json(folder / "tokenizer_config.json", model_max_length=length)
-        checkpoint = load(Folder(folder))
-        assert isinstance(checkpoint, TextCheckpoint)
-        assert checkpoint.model.config.max_positions == expected
+        assert load_text(folder).model.config.max_positions == expected
     (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 16, "similarity_fn_name": "dot"}')
     with pytest.raises(SourceError, match=r"config_sentence_transformers\.json: truncate_dim: 16 is not supported"):
         load(Folder(folder))
@@ -572,9 +571,7 @@ def test_a_cross_encoder_with_modules_has_no_default_prompt(classifier: Path, tm
     write_modules(folder, [("", "Transformer")])
     prompts = {"model_type": "CrossEncoder", "prompts": {"query": "query: "}, "default_prompt_name": None}
     write_json(folder / "config_sentence_transformers.json", prompts)
-    checkpoint = load(Folder(folder))
-    assert isinstance(checkpoint, TextCheckpoint)
-    assert checkpoint.head == "text-classification"
+    assert load_text(folder).head == "text-classification"
     edit_json(folder / "config_sentence_transformers.json", default_prompt_name="query")
     with pytest.raises(SourceError, match="default_prompt_name is not supported of a cross-encoder; save the model without it"):
         load(Folder(folder))
@@ -699,8 +696,7 @@ def test_old_configurations_of_modernbert(tmp_path: Path) -> None:
     save_checkpoint(build(MODERNBERT, "Model"), modern_pieces(), tmp_path)
     edit_json(tmp_path / "config.json", layer_types=None, rope_parameters=None)
     edit_json(tmp_path / "config.json", global_attn_every_n_layers=2, global_rope_theta=5_000.0)
-    checkpoint = load(Folder(tmp_path))
-    assert isinstance(checkpoint, TextCheckpoint)
+    checkpoint = load_text(tmp_path)
     shape = checkpoint.model.config
     assert (shape.global_layers, shape.global_theta, shape.local_theta) == ((0, 2), 5_000.0, 10_000.0)  # type: ignore[union-attr]
     edit_json(tmp_path / "config.json", rope_scaling={"rope_type": "yarn"})
