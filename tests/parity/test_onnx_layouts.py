@@ -1,6 +1,7 @@
 """Encoders in the layout of Optimum, whose graphs are kept, answer as transformers does."""
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -57,14 +58,11 @@ def bundle_of(folder: Path, name: str) -> Path:
 def test_bert_classifies_as_transformers_does(tmp_path: Path) -> None:
     theirs = small_bert()
     tokenizer = save_checkpoint(theirs, word_pieces(), tmp_path / "bert")
-    model = TextModel("bert", 1, open_bundle(bundle_of(tmp_path / "bert", "bert")))
-    try:
+    with closing(TextModel("bert", 1, open_bundle(bundle_of(tmp_path / "bert", "bert")))) as model:
         texts = [" ".join(text.split()[:20]) for text in SENTENCES[:12]]
         for text, found in zip(texts, model.run(TEXT_CLASSIFICATION_TASK, texts, top_k=LABELS), strict=True):
             wanted = theirs(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1)
             assert {one.index: pytest.approx(one.score, abs=1e-5) for one in found.labels} == dict(enumerate(wanted.tolist()))
-    finally:
-        model.close()
 
 
 @torch.inference_mode()
@@ -72,12 +70,9 @@ def test_vit_classifies_as_transformers_does(tmp_path: Path) -> None:
     theirs, processor = small_vit(), transformers.ViTImageProcessorPil(size={"height": 32, "width": 32})
     theirs.save_pretrained(tmp_path / "vit")
     processor.save_pretrained(tmp_path / "vit")
-    model = ImageModel("vit", 1, open_bundle(bundle_of(tmp_path / "vit", "vit")))
-    try:
+    with closing(ImageModel("vit", 1, open_bundle(bundle_of(tmp_path / "vit", "vit")))) as model:
         answers = model.classify([as_png(picture) for picture in pictures()], top_k=LABELS)
         wanted = theirs(**processor(pictures(), return_tensors="pt")).logits.softmax(-1).numpy()
         for found, row in zip(answers, wanted, strict=True):
             scores = {one.index: one.score for one in found.labels}
             np.testing.assert_allclose([scores[index] for index in range(LABELS)], row, rtol=1e-4, atol=1e-5)
-    finally:
-        model.close()

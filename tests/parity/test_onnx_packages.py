@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -75,23 +76,19 @@ def test_plain_tensors_are_those_of_the_file(name: str, packages: Path, tmp_path
     inputs = arrays(session, sizes)
     np.savez(tmp_path / "sample.npz", **inputs)
     options = ExportOptions(tmp_path, "model", valid=[str(tmp_path / "sample.npz")] if "sr" in sizes else [])
-    model = TensorModel("model", 1, open_bundle(export(packages / name, options, lambda _: None)))
-    try:
+    with closing(TensorModel("model", 1, open_bundle(export(packages / name, options, lambda _: None)))) as model:
         assert model.manifest.batches is batches
         found = model.run(inputs)
         for output, want in zip(session.get_outputs(), session.run(None, inputs), strict=True):
             np.testing.assert_allclose(found[output.name], want, rtol=1e-4, atol=1e-5)
-    finally:
-        model.close()
 
 
 @pytest.mark.parametrize("name", MINILMS)
 def test_vectors_are_those_of_the_file(name: str, packages: Path, tmp_path: Path) -> None:
     settings = next((packages / "minilm").rglob("tokenizer.json")).parent
     options = ExportOptions(tmp_path, "model", config_from=settings)
-    model = TextModel("model", 1, open_bundle(export(packages / name, options, lambda _: None)))
     session = onnxruntime.InferenceSession(str(packages / name))
-    try:
+    with closing(TextModel("model", 1, open_bundle(export(packages / name, options, lambda _: None)))) as model:
         texts, tokenizer = SENTENCES[:16], Tokenizer.from_file(str(settings / "tokenizer.json"))
         tokenizer.no_padding()
         for text, found in zip(texts, model.run(EMBEDDING_TASK, texts, normalize=False), strict=True):
@@ -99,5 +96,3 @@ def test_vectors_are_those_of_the_file(name: str, packages: Path, tmp_path: Path
             values = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
             [states] = session.run([MINILMS[name]], {one.name: values[one.name] for one in session.get_inputs()})
             np.testing.assert_allclose(found.values, states[0].mean(0), rtol=1e-3, atol=1e-4)
-    finally:
-        model.close()

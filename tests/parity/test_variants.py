@@ -1,5 +1,6 @@
 """Every shape that a model may have, with large random weights: the bundle's answers are PyTorch's."""
 
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -137,13 +138,10 @@ def draw_sources(model: Transformer) -> list[list[int]]:
 
 def decode(bundle: Bundle, precision: str, sources: list[list[int]], slots: int) -> list[list[int]]:
     """Rows with limits of their own, so that they come and go and stand at different positions."""
-    translator = Translator("variant", 1, bundle, DecodeModelOptions(precision, EngineOptions(1, slots)))
-    try:
+    with closing(Translator("variant", 1, bundle, DecodeModelOptions(precision, EngineOptions(1, slots)))) as translator:
         rows = [Row(source, 1 + (7 * index) % LENGTH) for index, source in enumerate(sources)]
         translator.run(rows)
         return [row.tokens for row in rows]
-    finally:
-        translator.close()
 
 
 def test_tokens_are_those_of_pytorch(exported: tuple[Transformer, Bundle], sources: list[list[int]]) -> None:

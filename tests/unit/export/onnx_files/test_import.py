@@ -103,8 +103,16 @@ def encoder(
     return path
 
 
+def exported(path: Path, tmp_path: Path, x: Any = None, **options: Any) -> Path:
+    """Export a file, with a sample if `x` is given."""
+    if x is not None:
+        np.savez(tmp_path / "sample.npz", x=x)
+        options["valid"] = (str(tmp_path / "sample.npz"),)
+    return export(path, ExportOptions(tmp_path / "models", **options), lambda _: None)
+
+
 def load(path: Path, tmp_path: Path, **options: Any) -> TextModel:
-    folder = export(path, ExportOptions(tmp_path / "models", **options), lambda _: None)
+    folder = exported(path, tmp_path, **options)
     assert read_manifest(folder).parity["fp32"]["original_outputs_bitwise_equal"] is True
     return TextModel("imported", 1, open_bundle(folder))
 
@@ -127,8 +135,7 @@ def original(path: Path, text: str, length: int | None = None, rows: int = 1) ->
 )
 def test_an_encoder_of_free_or_fixed_size_embeds_as_its_file(sizes: tuple[Any, Any], names: str, tmp_path: Path) -> None:
     path = encoder(tmp_path / "files", "hidden", sizes, names)
-    model = load(path.parent, tmp_path)
-    try:
+    with closing(load(path.parent, tmp_path)) as model:
         texts = ["one two three", "four", "five six", "one", "nine eight seven two one"]
         results = model.run(EMBEDDING_TASK, texts)
         for text, result in zip(texts, results, strict=True):
@@ -136,8 +143,6 @@ def test_an_encoder_of_free_or_fixed_size_embeds_as_its_file(sizes: tuple[Any, A
             expected = original(path, text, length, rows)
             states = expected["last_hidden_state"][0, : expected["length"]]
             np.testing.assert_allclose(result.values, states.mean(0), rtol=1e-5, atol=1e-6)
-    finally:
-        model.close()
 
 
 def test_heads_give_the_probabilities_of_their_logits(tmp_path: Path) -> None:
@@ -176,11 +181,9 @@ def test_a_file_takes_its_settings_from_another_folder(tmp_path: Path) -> None:
     path = encoder(tmp_path / "files", "hidden")
     alone = tmp_path / "bare.onnx"
     alone.write_bytes(path.read_bytes())
-    model = load(alone, tmp_path, config_from=path.parent)
-    model.close()
+    load(alone, tmp_path, config_from=path.parent).close()
     (path.parent / "config.json").unlink()
-    folder = export(alone, ExportOptions(tmp_path / "models", name="bare"), lambda _: None)
-    assert read_manifest(folder).task == "tensors"
+    assert read_manifest(exported(alone, tmp_path, name="bare")).task == "tensors"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +201,7 @@ def test_what_does_not_fit_is_explained(change: dict[str, Any], message: str, tm
         model.graph.output[0].name = model.graph.node[7].output[0] = "states"
         path.write_bytes(model.SerializeToString())
     with pytest.raises(SourceError, match=message):
-        export(path, ExportOptions(tmp_path / "models"), lambda _: None)
+        exported(path, tmp_path)
 
 
 def row_wise(path: Path, mixes_rows: bool) -> Path:
@@ -214,14 +217,11 @@ def row_wise(path: Path, mixes_rows: bool) -> Path:
 @pytest.mark.parametrize("mixes_rows", [False, True])
 def test_requests_share_batches_only_if_rows_are_independent(mixes_rows: bool, tmp_path: Path) -> None:
     path = row_wise(tmp_path / "rows.onnx", mixes_rows)
-    folder = export(path, ExportOptions(tmp_path / "models"), lambda _: None)
-    model = TensorModel("rows", 1, open_bundle(folder))
-    try:
+    folder = exported(path, tmp_path)
+    with closing(TensorModel("rows", 1, open_bundle(folder))) as model:
         assert model.manifest.batches is not mixes_rows
         x = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
         np.testing.assert_array_equal(model.run({"x": x})["y"], x + (x.sum(0) if mixes_rows else x))
-    finally:
-        model.close()
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_int8_weights_of_other_programs_are_multiplied_exactly(
     monkeypatch.setattr(
         session, "cpu_entries", lambda threads, exact_products: exact.append(exact_products) or entries(threads, exact_products)
     )
-    assert list(read_manifest(export(path, ExportOptions(tmp_path / "models"), lambda _: None)).precisions) == ["int8"]
+    assert list(read_manifest(exported(path, tmp_path)).precisions) == ["int8"]
     assert exact
     assert all(exact)
 
@@ -266,14 +266,10 @@ RELU = [("Relu", "x", "y")]
 def test_rows_of_one_value_show_that_they_depend_on_each_other(shape: list[Any], valid: Any, tmp_path: Path) -> None:
     """`y` is the distance to the mean of all rows; random values, one row or four rows are the samples."""
     path = plain(tmp_path / "mean.onnx", [("ReduceMean", "x", "mean"), ("Sub", "x mean", "y")], {"x": shape}, {"y": shape})
-    options = ExportOptions(tmp_path / "models")
+    x = None
     if valid is not None:
-        width = [1 if size == "rows" else size for size in shape]
-        np.savez(
-            tmp_path / "sample.npz", x=np.broadcast_to(valid.reshape(-1, *[1] * (len(width) - 1)), [len(valid), *width[1:]])
-        )
-        options = ExportOptions(tmp_path / "models", valid=(str(tmp_path / "sample.npz"),))
-    assert read_manifest(export(path, options, lambda _: None)).batches is False
+        x = np.broadcast_to(valid.reshape(-1, *[1] * (len(shape) - 1)), [len(valid), *shape[1:]])
+    assert read_manifest(exported(path, tmp_path, x)).batches is False
 
 
 @pytest.mark.parametrize("value", [np.int64([[7, 7]]), np.int64([[0, 0]]), np.bool_([[True, True]])])
@@ -283,9 +279,7 @@ def test_constant_integers_of_samples_are_varied(value: Any, tmp_path: Path) -> 
     for tensor in (*model.graph.input, *model.graph.output):
         tensor.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(value.dtype)
     onnx.save(model, path)
-    np.savez(tmp_path / "sample.npz", x=value)
-    options = ExportOptions(tmp_path / "models", valid=(str(tmp_path / "sample.npz"),))
-    assert read_manifest(export(path, options, lambda _: None)).batches
+    assert read_manifest(exported(path, tmp_path, value)).batches
 
 
 def test_generated_inputs_are_not_larger_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +307,7 @@ def test_a_manifest_with_other_tensors_than_its_graph_is_rejected(
     members: dict[str, Any], problem: str, tmp_path: Path
 ) -> None:
     path = plain(tmp_path / "relu.onnx", RELU, {"x": [2, 3]}, {"y": [2, 3]})
-    folder = export(path, ExportOptions(tmp_path / "models"), lambda _: None)
+    folder = exported(path, tmp_path)
     edit_json(folder / "bundle.json", **members)
     with pytest.raises(BundleError, match=problem):
         TensorModel("relu", 1, open_bundle(folder))
@@ -322,18 +316,14 @@ def test_a_manifest_with_other_tensors_than_its_graph_is_rejected(
 @pytest.mark.parametrize(("value", "batches"), [(0.5, True), (0.0, False)])
 def test_samples_that_cannot_differ_do_not_show_independence(value: float, batches: bool, tmp_path: Path) -> None:
     path = plain(tmp_path / "relu.onnx", RELU, {"x": ["rows", 2]}, {"y": ["rows", 2]})
-    np.savez(tmp_path / "sample.npz", x=np.full((1, 2), value, np.float32))
-    options = ExportOptions(tmp_path / "models", valid=(str(tmp_path / "sample.npz"),))
-    assert read_manifest(export(path, options, lambda _: None)).batches is batches
+    assert read_manifest(exported(path, tmp_path, np.full((1, 2), value, np.float32))).batches is batches
 
 
 def test_a_missing_shape_is_that_of_the_samples(tmp_path: Path) -> None:
     path = plain(tmp_path / "relu.onnx", RELU, {"x": None}, {"y": None})
     with pytest.raises(SourceError, match="input 'x' has no shape: declare it in the file, or pass --valid"):
-        export(path, ExportOptions(tmp_path / "models"), lambda _: None)
-    np.savez(tmp_path / "sample.npz", x=np.float32([[1, -2, 3]]))
-    options = ExportOptions(tmp_path / "models", valid=(str(tmp_path / "sample.npz"),))
-    manifest = read_manifest(export(path, options, lambda _: None))
+        exported(path, tmp_path)
+    manifest = read_manifest(exported(path, tmp_path, np.float32([[1, -2, 3]])))
     assert (manifest.inputs["x"].shape, manifest.outputs["y"].shape, manifest.batches) == ((-1, -1), (-1, -1), True)
 
 
@@ -364,7 +354,7 @@ def test_plain_tensors_that_cannot_be_served_are_named(
 ) -> None:
     path = plain(tmp_path / "odd.onnx", nodes, inputs, outputs, kind)
     with pytest.raises(SourceError, match=message):
-        export(path, ExportOptions(tmp_path / "models"), lambda _: None)
+        exported(path, tmp_path)
 
 
 def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
@@ -377,8 +367,7 @@ def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
     processor = {"image_processor_type": "ViTImageProcessor", "size": size, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
     write_json(path.parent / "preprocessor_config.json", processor)
     (path.parent / "labels.txt").write_text("red\ngreen\nblue\n", encoding="utf-8")
-    model = TensorModel("colours", 1, open_bundle(export(path, ExportOptions(tmp_path / "models"), lambda _: None)))
-    try:
+    with closing(TensorModel("colours", 1, open_bundle(exported(path, tmp_path)))) as model:
         picture = png((0, 255, 51), (31, 17))
         found = model.run({"x": model.read_images("x", [picture] * 2)})["y"]
         np.testing.assert_allclose(found, [[-2, 2, -1.2]] * 2, rtol=1e-6)
@@ -394,8 +383,6 @@ def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
                 model.read_images(name, files)
         with pytest.raises(InvalidInputError, match="it has no labels; outputs with labels: y"):
             model.rank("x", found, 1)
-    finally:
-        model.close()
     (tmp_path / "picture.png").write_bytes(picture)
     given = ["--models", str(tmp_path / "models"), "--image", f"x={tmp_path / 'picture.png'}", "--labels"]
     printed = CliRunner().invoke(infer, [*given, "y=2"]).output.splitlines()
@@ -403,7 +390,7 @@ def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
     assert "--labels y=0: '0' is no number of labels" in CliRunner().invoke(infer, [*given, "y=0"]).output
     (path.parent / "labels.txt").write_text("red\n", encoding="utf-8")
     with pytest.raises(SourceError, match=r"labels\.txt: 0 outputs fit"):
-        export(path, ExportOptions(tmp_path / "models"), lambda _: None)
+        exported(path, tmp_path)
 
 
 @pytest.mark.parametrize("external", [False, True])
@@ -426,12 +413,9 @@ def test_weights_of_four_bits_and_strings_are_kept(external: bool, tmp_path: Pat
     inputs = [*values({"x": [2, 64]}), *values({"place": [1]}, INT64)]
     path, model = tmp_path / "packed.onnx", onnx_model(nodes, inputs, values({"y": [2, 63]}), constants)
     onnx.save(model, path, save_as_external_data=external, location="packed.bin", size_threshold=1_000)
-    bundle = open_bundle(export(path, ExportOptions(tmp_path / "models"), lambda _: None))
-    served = TensorModel("packed", 1, bundle)
-    try:
+    bundle = open_bundle(exported(path, tmp_path))
+    with closing(TensorModel("packed", 1, bundle)) as served:
         given = {"x": chance.normal(size=(2, 64)).astype(np.float32), "place": np.array([1])}
         [expected] = onnxruntime.InferenceSession(str(path)).run(None, given)
         np.testing.assert_array_equal(served.run(given)["y"], expected)
         assert bundle.path("weights.fp32.bin").stat().st_size == 64 * 63 // 2
-    finally:
-        served.close()
