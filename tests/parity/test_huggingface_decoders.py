@@ -22,7 +22,7 @@ from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.gguf import open_gguf
 from triptych_export.parity.generation import draw_prompts, open_decoder, score
-from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import FILE_NAME
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
@@ -69,7 +69,11 @@ def test_graphs_give_the_tokens_of_generate(variant: str, tmp_path: Path) -> Non
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
     expected = model.generate(ids, attention_mask=mask, max_new_tokens=NEW, do_sample=False)[:, longest:].tolist()
     assert outputs == [_until(row, source.ends) for row in expected]
-    texts = [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)]
+    check_scores(model, bundle, [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)])
+
+
+def check_scores(model: Any, bundle: Bundle, texts: list[list[int]]) -> None:
+    """Compare log-probabilities and likeliest tokens in the texts with those of transformers."""
     for text, (found, best) in zip(texts, score(bundle, "fp32", texts), strict=True):
         wanted = model(torch.tensor([text[:-1]])).logits[0].log_softmax(-1)
         np.testing.assert_allclose(found, wanted.gather(1, torch.tensor(text[1:])[:, None])[:, 0], atol=1e-4)

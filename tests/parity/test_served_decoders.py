@@ -16,7 +16,6 @@ from triptych.decoding import DecodingOptions
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import generation
 from triptych_export.graphs.tracing import HALF_OPSET
-from triptych_export.parity.generation import score
 from triptych_models import REPOSITORY
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.decoding import prompt_cache
@@ -35,6 +34,7 @@ from ..fixtures.json_files import edit_json
 from ..fixtures.quick_trials import quick_trials  # noqa: F401
 from ..fixtures.sentences import SENTENCES
 from ..fixtures.toy import TEXT_GENERATION_MODELS
+from .test_huggingface_decoders import check_scores
 
 PROMPTS = [SENTENCES[place][: 1 + 7 * place % 60] for place in range(8)]
 NEW = 10
@@ -251,11 +251,7 @@ def test_fp16_graphs_over_device_memory_are_near_fp32(
 @torch.inference_mode()
 def test_scores_of_texts_are_those_of_pytorch(models: Any) -> None:
     model, generator, bundle = models
-    texts = [generator.tokenizer.encode(text).ids for text in SENTENCES[:6]]
-    for text, (found, best) in zip(texts, score(bundle, "fp32", texts), strict=True):
-        wanted = model(torch.tensor([text[:-1]])).logits[0].log_softmax(-1)
-        np.testing.assert_allclose(found, wanted.gather(1, torch.tensor(text[1:])[:, None])[:, 0], atol=1e-4)
-        assert best.tolist() == wanted.argmax(-1).tolist()
+    check_scores(model, bundle, [generator.tokenizer.encode(text).ids for text in SENTENCES[:6]])
 
 
 def _until(tokens: list[int], ends: Any) -> list[int]:
