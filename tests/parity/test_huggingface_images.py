@@ -88,7 +88,7 @@ def pvt(processor: Members = SQUARE, **shape: Any) -> Case:
     )
 
 
-def pvt_v2(processor: Members = SQUARE, **shape: Any) -> Case:
+def pvt_v2(processor: Members, **shape: Any) -> Case:
     return Case("pvt_v2", {**PVT, "patch_sizes": [7, 3, 3], "sr_ratios": [4, 2, 1], **shape}, processor)
 
 

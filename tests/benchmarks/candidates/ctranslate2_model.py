@@ -56,7 +56,7 @@ class CTranslate2Model(Candidate):
 
     name, family = "CTranslate2", "CTranslate2"
 
-    def __init__(self, folder: Path, precision: str, among: Sequence[Split], device: str = "cpu") -> None:
+    def __init__(self, folder: Path, precision: str, among: Sequence[Split], device: str) -> None:
         self._tokenizer = read_tokenizer(folder / TOKENIZER)
         pieces = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
         self._ids = {piece: index for index, piece in enumerate(pieces)}

@@ -62,7 +62,7 @@ class CompiledTorch(Candidate):
     name, family = "PyTorch compiled", "PyTorch"
     searches_beams = False
 
-    def __init__(self, checkpoint: Checkpoint, device: str, compiles: bool = True) -> None:
+    def __init__(self, checkpoint: Checkpoint, device: str, compiles: bool) -> None:
         self._device = torch.device(device)
         self._dtype = torch.float16 if self._device.type == "cuda" else torch.float32
         self._model = checkpoint.model.eval().to(self._device, self._dtype)
