@@ -9,7 +9,6 @@ longest time of a health check during each. The server is `triptych serve` with 
 
 import io
 import json
-import socket
 import threading
 import time
 import urllib.request
@@ -23,7 +22,7 @@ from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_embedded.request import embedded_repository
 
-from ..service.support.processes import ServerProcess
+from ..service.support.processes import ServerProcess, free_port
 from ..unit.documents.formats.office import docx
 
 PAUSE_SECONDS = 0.005
@@ -95,8 +94,7 @@ def embed(port: int) -> None:
 def main(names: tuple[str, ...], sentences: int, seconds: float, json_file: io.TextIOBase | None) -> None:
     texts = [f"This is sentence number {number} of the list." for number in range(sentences)]
     found = dict[str, float]()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with ServerProcess(embedded_repository(), "--http-port", str(port)) as server:
         for name in names or ("vectors", *DOCUMENTS):
             content = DOCUMENTS[name][1](texts) if name in DOCUMENTS else b""

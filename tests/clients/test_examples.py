@@ -16,7 +16,6 @@ import runpy
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
@@ -30,7 +29,7 @@ from PIL import Image
 from triptych_embedded.request import embedded_repository
 
 from ..service.support.in_process import local_server
-from ..service.support.processes import clean_environment
+from ..service.support.processes import clean_environment, free_port
 from ..unit.cli.conftest import Run, run
 from ..unit.documents.formats.office import docx
 
@@ -148,12 +147,6 @@ def needs_package(block: Block) -> bool:
     return block.kind == "js" or "grpcurl" in block.text
 
 
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder that looks like the repository's, with the files that the pages name."""
@@ -185,14 +178,14 @@ def folder(tmp_path: Path) -> Path:
 
 def run_blocks(blocks: Sequence[Block], folder: Path, **variables: str) -> str:
     """Run blocks and return what they print."""
-    script, port = [SHELL], free_port()
+    script, port = [SHELL], str(free_port())
     serves = False
     for block in blocks:
         if not serves and "localhost:" in block.text and not re.search("^triptych serve", block.text, re.MULTILINE):
             script.append("triptych serve\n")
         serves = serves or "localhost:" in block.text or "triptych serve" in block.text
         script += [f"block={shlex.quote(block.place)}\n", block.commands]
-    ports = {"8000": free_port(), "8001": port, "8002": free_port(), "8071": port}
+    ports = {"8000": str(free_port()), "8001": port, "8002": str(free_port()), "8071": port}
     text = re.sub(r"\b(8000|8001|8002|8071)\b", lambda found: ports[found[0]], "".join(script))
     environment = {
         **clean_environment(),

@@ -12,7 +12,6 @@ Needs root, debootstrap, bwrap and a network.
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,11 +20,11 @@ from pathlib import Path
 
 import click
 
-from .dockerfile import DOCKERFILE, ROOT, setting, stages
+from ..fixtures.toy import MODELS, SOURCE, TARGET
+from ..service.support.processes import PATIENCE_SECONDS, free_port
+from .dockerfile import DOCKERFILE, setting, stages
 from .roots import Builder, Container, Process, make_base
 
-PATIENCE_SECONDS = 120.0
-MODELS = ROOT / "tests" / "fixtures" / "models"
 TEXT, WORD = "The weather is nice today.", "Wetter"
 
 
@@ -54,7 +53,7 @@ def main(target: str, work: Path | None, base: Path | None) -> None:
         if target == "cuda":
             link(Container(builder.stages, target, root, {}))
         serve(builder, target, root, {}, {}, TEXT, WORD)
-        serve(builder, target, root, {"TRIPTYCH_MODELS": "/models"}, {MODELS: "/models"}, *_toy())
+        serve(builder, target, root, {"TRIPTYCH_MODELS": "/models"}, {MODELS: "/models"}, SOURCE, TARGET)
     click.echo("everything held")
 
 
@@ -78,8 +77,8 @@ def serve(
     click.echo(f"== serve {more or 'the embedded models'}")
     variables = {
         "TRIPTYCH_HOST": "127.0.0.1",
-        "TRIPTYCH_PORT": str(_free_port()),
-        "TRIPTYCH_METRICS_PORT": str(_free_port()),
+        "TRIPTYCH_PORT": str(free_port()),
+        "TRIPTYCH_METRICS_PORT": str(free_port()),
         **more,
     }
     for place in mounts.values():  # as a container engine does
@@ -134,18 +133,6 @@ def _user(pid: int) -> str:
     assert int(lines["CapEff"], 16) == 0, lines["CapEff"]
     assert lines["NoNewPrivs"] == "1"
     return f"{status[0]}, no capabilities, no new privileges"
-
-
-def _toy() -> tuple[str, str]:
-    line = (ROOT / "tests/fixtures/checkpoint/samples.tsv").read_text(encoding="utf-8").splitlines()[0]
-    source, _, target = line.partition("\t")
-    return source, target
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _megabytes(folder: Path) -> int:

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ import yaml
 
 from triptych_client import Client, NotFoundError
 
-from ..support.processes import clean_environment
+from ..support.processes import clean_environment, free_port
 
 CONFIGURATION = Path(__file__).parents[3] / "serving" / "deploy" / "ray" / "serve.yaml"
 PATIENCE_SECONDS = 240.0
@@ -35,11 +34,11 @@ class Cluster:
     """
 
     def __init__(self, folder: Path, models: Path, deployment: Mapping[str, Any]) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._folder = folder
         self._log = folder / "log"
-        self._settings = {**clean_environment(), **SETTINGS, "RAY_ADDRESS": f"127.0.0.1:{_free_port()}"}
+        self._settings = {**clean_environment(), **SETTINGS, "RAY_ADDRESS": f"127.0.0.1:{free_port()}"}
         path = folder / "serve.yaml"
         path.write_text(yaml.safe_dump(configuration(self.port, models, deployment)), encoding="utf-8")
         self.node = self._start("ray", "start", "--head", "--block", *self._node_options())
@@ -101,7 +100,7 @@ def configuration(port: int, models: Path, deployment: Mapping[str, Any]) -> dic
     """Return the configuration of the file with other ports, models and settings."""
     content: dict[str, Any] = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))
     content["grpc_options"]["port"] = port
-    content["http_options"]["port"] = _free_port()
+    content["http_options"]["port"] = free_port()
     [application] = content["applications"]
     application["args"]["models"] = str(models)
     application["deployments"][0] |= deployment
@@ -124,9 +123,3 @@ def _title(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.Error:
         return ""
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

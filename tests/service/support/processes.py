@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +26,13 @@ def eventually(condition: Callable[[], bool], describe: Callable[[], object] = l
     while not condition():
         assert time.monotonic() < deadline, describe()
         time.sleep(0.01)
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def triptych(*arguments: str | Path) -> list[str]:
