@@ -9,12 +9,23 @@ from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
 from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Piece, Unit
+from triptych_embedded.sentences import SentenceOutcome, SentenceTranslator
 
 Reply = SentenceTranslation | Refusal
 Translate = Callable[[SentenceRequest], Reply]
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 STAND_IN = re.compile(r"\b(?:Tom|Boston|Paris|Maria|Linux|\d+)\b")
+
+
+def outcomes_of(translator: SentenceTranslator, requests: Sequence[SentenceRequest]) -> dict[SentenceRequest, Reply]:
+    """Have requests translated, and wait for all outcomes."""
+    translator.submit(requests)
+    found: list[SentenceOutcome] = []
+    while len(found) < len(requests):
+        found += translator.take(5.0)
+    assert len(found) == len(requests)
+    return dict(found)
 
 
 def seeded(request: SentenceRequest) -> random.Random:

@@ -11,7 +11,7 @@ from triptych_embedded import engine as module
 from triptych_embedded.engine import EngineSentenceTranslator, open_sentence_translator
 from triptych_embedded.models import open_registry
 from triptych_embedded.request import BackendError, ModelChoice, TranslationRequest
-from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity
+from triptych_embedded.sentences import TranslatorIdentity
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import EngineError, UnavailableError
 from triptych_serving.models.decode_model import DecodeModelOptions
@@ -21,6 +21,7 @@ from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Call, Row
 
 from ...fixtures.toy import MODELS, SOURCES, TARGETS
+from ..documents.translators import outcomes_of
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +38,10 @@ def sentences(translator: Translator) -> EngineSentenceTranslator:
     return EngineSentenceTranslator(translator, TranslationRequest(), TranslatorIdentity("toy", "1"))
 
 
-def translate(sentences: EngineSentenceTranslator, requests: list[SentenceRequest]) -> dict[SentenceRequest, object]:
-    sentences.submit(requests)
-    found: list[SentenceOutcome] = []
-    while len(found) < len(requests):
-        found += sentences.take(5.0)
-    assert len(found) == len(requests)
-    return dict(found)
-
-
 def test_more_sentences_than_the_queue_takes(sentences: EngineSentenceTranslator) -> None:
     requests = [SentenceRequest(source) for source in SOURCES[:30]]
     assert len(requests) > 3 * sentences.window
-    found = translate(sentences, requests)
+    found = outcomes_of(sentences, requests)
     texts = {request.text: found.text for request, found in found.items() if isinstance(found, SentenceTranslation)}
     assert texts == dict(zip(SOURCES[:30], TARGETS[:30], strict=True))
     assert sentences.take(0.0) == []
@@ -58,7 +50,7 @@ def test_more_sentences_than_the_queue_takes(sentences: EngineSentenceTranslator
 def test_plain_aligned_and_refused_sentences(sentences: EngineSentenceTranslator) -> None:
     requests = [SentenceRequest(source, aligned=number % 2 == 0) for number, source in enumerate(SOURCES[:24])]
     refused = [SentenceRequest(f"half a pair {number} \ud800") for number in range(12)]
-    found = translate(sentences, requests + refused)
+    found = outcomes_of(sentences, requests + refused)
     assert {request for request, outcome in found.items() if isinstance(outcome, Refusal)} == set(refused)
     aligned = {key for key, outcome in found.items() if isinstance(outcome, SentenceTranslation) and outcome.alignment}
     assert aligned == {request for request in requests if request.aligned}
@@ -111,7 +103,7 @@ def test_sentences_of_a_failed_call_are_tried_alone(
             submit(call)
 
     monkeypatch.setattr(translator.engine, "submit", failing)
-    found = translate(sentences, [SentenceRequest(source) for source in SOURCES[:20]])
+    found = outcomes_of(sentences, [SentenceRequest(source) for source in SOURCES[:20]])
     assert [request.text for request, outcome in found.items() if isinstance(outcome, Refusal)] == [shortest]
     assert module.CALL_SENTENCES in sizes
     assert sizes.count(1) >= module.CALL_SENTENCES

@@ -20,9 +20,9 @@ from triptych_client import (
 )
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 from triptych_embedded.request import BackendError, TranslationRequest
-from triptych_embedded.sentences import SentenceOutcome
 
 from ....fixtures.clock import Clock
+from ...documents.translators import outcomes_of
 
 FULL = ResourceExhaustedError("full", code="RESOURCE_EXHAUSTED", retry_delay_seconds=0.01)
 AWAY = UnavailableError("no connection", code="UNAVAILABLE")
@@ -124,17 +124,6 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         translator.__exit__()
 
 
-def translate(
-    translator: RemoteSentenceTranslator, requests: Sequence[SentenceRequest]
-) -> dict[SentenceRequest, SentenceTranslation | Refusal]:
-    translator.submit(requests)
-    outcomes: list[SentenceOutcome] = []
-    while len(outcomes) < len(requests):
-        outcomes += translator.take(5.0)
-    assert len(outcomes) == len(requests)
-    return dict(outcomes)
-
-
 def times(count: int, error: Exception, probe: bool = False) -> Callable[[Sequence[str]], None]:
     """Fail the first calls, either after the probe or from the beginning."""
     left = [error] * count
@@ -165,7 +154,7 @@ def test_all_calls_name_the_model_of_the_first_response(start: Start) -> None:
     identity = translator.identity
     assert (identity.model, identity.version, identity.precision) == ("toy", "3", "int8")
     assert (identity.source_language, identity.target_language) == ("en", "fr")
-    assert translate(translator, REQUESTS) == RESULTS
+    assert outcomes_of(translator, REQUESTS) == RESULTS
     assert {(arguments["model"], arguments["model_version"]) for _, arguments in client.calls[1:]} == {("toy", "3")}
     assert max(len(texts) for texts, _ in client.calls) <= module.TEXTS_PER_CALL
 
@@ -173,7 +162,7 @@ def test_all_calls_name_the_model_of_the_first_response(start: Start) -> None:
 def test_alignments_on_request(start: Start) -> None:
     translator, client = start()
     requests = [SentenceRequest("one", aligned=True), SentenceRequest("two"), SentenceRequest("three")]
-    found = translate(translator, requests)
+    found = outcomes_of(translator, requests)
     aligned = found[requests[0]]
     assert isinstance(aligned, SentenceTranslation)
     assert aligned.alignment is not None
@@ -199,7 +188,7 @@ def invalid(index: int) -> Exception:
 )
 def test_only_the_text_that_fails_is_refused(start: Start, make_error: Callable[[int], Exception], problem: str) -> None:
     translator, _ = start(with_text_7(make_error))
-    assert translate(translator, REQUESTS) == {**RESULTS, REQUESTS[7]: Refusal(problem)}
+    assert outcomes_of(translator, REQUESTS) == {**RESULTS, REQUESTS[7]: Refusal(problem)}
 
 
 @pytest.mark.parametrize(
@@ -212,11 +201,11 @@ def test_only_the_text_that_fails_is_refused(start: Start, make_error: Callable[
 def test_errors_that_no_retry_can_fix_end_the_job(start: Start, error: Exception, problem: str) -> None:
     translator, _ = start(times(1, error))
     with pytest.raises(BackendError, match=problem):
-        translate(translator, REQUESTS)
+        outcomes_of(translator, REQUESTS)
 
 
 def test_at_the_start_a_full_server_is_waited_for_and_an_unreachable_one_an_error(start: Start) -> None:
     translator, _ = start(times(2, FULL, probe=True))
-    assert translate(translator, REQUESTS[:3])
+    assert outcomes_of(translator, REQUESTS[:3])
     with pytest.raises(BackendError, match="no connection"):
         start(times(1, AWAY, probe=True))
