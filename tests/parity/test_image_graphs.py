@@ -74,7 +74,7 @@ QUICK = ("windows", "pyramid of overlapping patches", "residuals")  # test_encod
 
 def write(shape: ImageConfig, folder: Path, precisions: Sequence[str]) -> Exported:
     model = make_model(shape)
-    write_encoder(folder, precisions, lambda half: trace_image(model, MEAN, STD, half=half), isinstance(model, Vit))
+    write_encoder(folder, precisions, lambda half: trace_image(model, MEAN, STD, half), isinstance(model, Vit))
     return model, folder
 
 

@@ -60,7 +60,7 @@ def enlarge(model: nn.Module) -> nn.Module:
 
 def write(model: BertModel, folder: Path, precisions: Sequence[str]) -> Exported:
     enlarge(model)
-    write_encoder(folder, precisions, lambda half: trace_text(model, half=half))
+    write_encoder(folder, precisions, lambda half: trace_text(model, (), half))
     return model, folder
 
 

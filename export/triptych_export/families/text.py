@@ -109,7 +109,7 @@ def write_text(checkpoint: TextCheckpoint, folder: Path, say: Say, precisions: S
     folder.mkdir()
     say("tracing the graph")
     absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
-    write_encoder(folder, precisions, lambda half: trace_text(checkpoint.model, absent, half=half), _attends(checkpoint.model))
+    write_encoder(folder, precisions, lambda half: trace_text(checkpoint.model, absent, half), _attends(checkpoint.model))
     write_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
     write_manifest(folder, text_manifest(checkpoint, precisions))
 

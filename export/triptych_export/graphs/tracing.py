@@ -223,7 +223,7 @@ def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings, h
     return insert_decoder(traced, model) if isinstance(model, OnnxGpt) else traced
 
 
-def trace_text(model: BertModel, absent: Sequence[int] = (), half: bool = False) -> Graph:
+def trace_text(model: BertModel, absent: Sequence[int], half: bool) -> Graph:
     """Trace a text encoder, dynamic in rows, length and number of masks; in float16 the head stays float32.
 
     `absent` lists ids of the embedding that are not tokens, which never fill a mask.
@@ -243,7 +243,7 @@ def trace_text(model: BertModel, absent: Sequence[int] = (), half: bool = False)
     return _trace(module, arguments, shapes, list(graph.inputs), list(graph.outputs), half)
 
 
-def trace_image(model: ImageModel, mean: Sequence[float], std: Sequence[float], half: bool = False) -> Graph:
+def trace_image(model: ImageModel, mean: Sequence[float], std: Sequence[float], half: bool) -> Graph:
     """Trace an image classifier, dynamic in rows; in float16 the classifier stays float32.
 
     `mean` and `std` are those of each channel, 0 to 1.
