@@ -9,9 +9,14 @@ from triptych_training.models.bert import (
     BertForPretraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
+    BertForTokenClassification,
 )
+from triptych_training.models.deberta import DebertaConfig
+from triptych_training.models.modernbert import ModernBertConfig
 
 from ..toy_text import SHAPE, make_bert, stir
+from .test_deberta import SHAPE as DEBERTA
+from .test_modernbert import SHAPE as MODERNBERT
 
 IDS = torch.tensor([[2, 9, 12, 7, 3, 0, 0], [2, 8, 3, 20, 21, 22, 3]])
 SEGMENTS = torch.tensor([[0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1, 1]])
@@ -59,6 +64,15 @@ def test_initial_weights_are_small_and_positions_are_sinusoids(head: str) -> Non
     near, far = positions[10] @ positions[11], positions[10] @ positions[40]
     assert near > far
     assert all(not bool(tensor.any()) for name, tensor in model.named_parameters() if name.endswith("bias"))
+
+
+@pytest.mark.parametrize("shape", [DEBERTA, MODERNBERT], ids=["DeBERTa", "ModernBERT"])
+def test_heads_accept_other_encoders(shape: DebertaConfig | ModernBertConfig) -> None:
+    logits, follows = BertForPretraining(shape, next_sentence=False)(IDS, SEGMENTS, torch.tensor([1, 5]))
+    assert (logits.shape, follows) == ((2, 50), None)
+    assert BertForTokenClassification(shape, 4)(IDS, SEGMENTS).shape == (2, 7, 4)
+    assert BertForQuestionAnswering(shape)(IDS, SEGMENTS)[0].shape == (2, 7)
+    assert BertForSequenceClassification(shape, 3)(IDS, SEGMENTS).shape == (2, 3)
 
 
 def test_segments_and_labels_of_every_kind() -> None:

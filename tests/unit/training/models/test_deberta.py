@@ -1,13 +1,7 @@
-"""DeBERTa: padding, distances and heads; tests/parity compares with transformers."""
+"""DeBERTa: padding and distances; tests/parity compares with transformers."""
 
 import torch
 
-from triptych_training.models.bert import (
-    BertForPretraining,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-)
 from triptych_training.models.deberta import Deberta, DebertaConfig
 
 IDS = torch.tensor([[1, 9, 12, 7, 2, 0, 0, 0, 0], [1, 8, 3, 20, 21, 22, 23, 24, 2]])
@@ -32,11 +26,3 @@ def test_padding_and_order() -> None:
         encoder.layers[0].attention.query_key_value.bias.zero_()  # type: ignore[union-attr]
         encoder.layers[1].attention.query_key_value.bias.zero_()  # type: ignore[union-attr]
     torch.testing.assert_close(encoder(IDS[1:].flip(1), SEGMENTS[1:]).flip(1), encoder(IDS[1:], SEGMENTS[1:]))
-
-
-def test_bert_s_heads_accept_a_deberta_encoder() -> None:
-    logits, follows = BertForPretraining(SHAPE, next_sentence=False)(IDS, SEGMENTS, torch.tensor([1, 5]))
-    assert (logits.shape, follows) == ((2, 50), None)
-    assert BertForTokenClassification(SHAPE, 4)(IDS, SEGMENTS).shape == (2, 9, 4)
-    assert BertForQuestionAnswering(SHAPE)(IDS, SEGMENTS)[0].shape == (2, 9)
-    assert BertForSequenceClassification(SHAPE, 3)(IDS, SEGMENTS).shape == (2, 3)
