@@ -56,26 +56,13 @@ def theirs(processor: Any, picture: Image.Image, raw: bool = True) -> Any:
     return np.moveaxis(np.asarray(processor(picture, **switches)["pixel_values"][0]), 0, -1)
 
 
-def check(folder: Path, name: str, pictures: list[Image.Image]) -> None:
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.full) for each in PROCESSORS])
+def test_generated_images_get_the_same_pixels(name: str, tmp_path: Path) -> None:
     processor = PROCESSORS[name]()
-    image, spec = ours(folder, processor)
-    for picture in pictures:
+    image, spec = ours(tmp_path, processor)
+    for width, height in SIZES:
+        picture = Image.fromarray(generate_images(3, height, width)[1])
         pixels = decode_image(as_png(picture), spec).pixels
         np.testing.assert_array_equal(pixels, theirs(processor, picture))
         normal = (pixels / 255 - np.array(image.mean)) / np.array(image.std)
         np.testing.assert_allclose(normal, theirs(processor, picture, raw=False), rtol=1e-4, atol=1e-4)
-
-
-def generated() -> list[Image.Image]:
-    return [Image.fromarray(generate_images(3, height, width)[1]) for width, height in SIZES]
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_generated_images_get_the_same_pixels(name: str, tmp_path: Path) -> None:
-    check(tmp_path, name, generated())
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", sorted(PROCESSORS.keys() - set(QUICK)))
-def test_so_they_do_from_every_other_processor(name: str, tmp_path: Path) -> None:
-    check(tmp_path, name, generated())
