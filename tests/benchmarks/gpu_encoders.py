@@ -44,6 +44,7 @@ from roofline import LARGE, TINY, Ceilings, describe, measure
 from servers.load import Generators, generators
 
 from triptych_bench.server.process import TriptychServer
+from triptych_export.parity.comparison import chunks
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import ImageManifest, TextManifest
 from triptych_serving.encoding.options import EncoderOptions
@@ -213,7 +214,7 @@ def by_hand(plan: Plan, graph: Path, refused: dict[str, str]) -> tuple[dict[str,
         except Exception as error:  # reported with the table
             refused[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
             continue
-        parts = _parts(plan.inputs, batch)
+        parts = chunks(plan.inputs, batch)
         runs[name] = _whole(plan, peer, parts)
         runs[f"{name}, {ALONE}"] = _prepared(peer, [peer.prepare(plan.task.arrays(part)) for part in parts])
         settings |= dict.fromkeys((name, f"{name}, {ALONE}"), f"batch {batch}, {peer.settings}")
@@ -224,16 +225,12 @@ def _best_batch(plan: Plan, peer: EncoderModel) -> int:
     """Find the fastest batch size with prepared arrays; this also compiles and captures the shapes."""
     speeds = {}
     for batch in plan.batches:
-        parts = _parts(plan.inputs, batch)
+        parts = chunks(plan.inputs, batch)
         spread = parts[:: max(1, len(parts) // SEARCH_BATCHES)]
         run = _prepared(peer, [peer.prepare(plan.task.arrays(part)) for part in spread])
         run()
         speeds[batch] = sum(map(len, spread)) / _seconds(run)
     return max(speeds, key=speeds.__getitem__)
-
-
-def _parts(inputs: Sequence[Any], batch: int) -> list[Sequence[Any]]:
-    return [inputs[start : start + batch] for start in range(0, len(inputs), batch)]
 
 
 def _prepared(peer: EncoderModel, batches: Sequence[Any]) -> Run:
@@ -267,7 +264,7 @@ def in_process(plan: Plan) -> Iterator[Run]:
 
     def run() -> None:
         with ThreadPoolExecutor(AHEAD) as pool:
-            deque(pool.map(engine, _parts(plan.inputs, CALL_INPUTS)), 0)
+            deque(pool.map(engine, chunks(plan.inputs, CALL_INPUTS)), 0)
 
     try:
         yield run
@@ -313,7 +310,7 @@ def contest(plan: Plan, runs: dict[str, Run], settings: dict[str, str], ceilings
 def _work(plan: Plan, batch: int) -> Work:
     """Return the work for all inputs, in batches of one size."""
     config, total = plan.task.checkpoint.model.config, NOTHING
-    for part in _parts(plan.inputs, batch):
+    for part in chunks(plan.inputs, batch):
         total += bert(config, plan.task.sizes(part), len(part)) if plan.task.kind == "text" else vit(config, len(part))
     return total
 
