@@ -1,10 +1,20 @@
-"""Bounds of the cost of one request, checked before it is computed: characters, rows, tokens to decode, bytes of results."""
+"""Bounds of one request, checked before it is computed: numbers, characters, rows, tokens to decode, bytes of results."""
 
+from math import inf
+
+from triptych.decoding import Bounds
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.scheduling.admission import QueueLimits
 
 NUMBER_BYTES = 4  # of a number in a response
 ROW_BYTES = 20  # of a row in a response: counts, lengths of its parts, a score
+
+
+def check_range(field: str, value: int, lowest: int, highest: float = inf) -> int:
+    """Return the value if it is in range. Raises InvalidInputError: it is out of range."""
+    if value not in (bounds := Bounds(lowest, highest)):
+        raise InvalidInputError(field, f"{value:,} is out of range, it must be {bounds}")
+    return value
 
 
 def check_characters(field: str, characters: int, limits: QueueLimits) -> None:

@@ -14,6 +14,7 @@ from triptych_serving.images.decode import Size, decode_resized
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest, ResolvedGeneration
 from triptych_serving.models.generation.text import GeneratedChoice, Generation, PreparedGeneration, PreparedPrompt
+from triptych_serving.models.request_cost import check_range
 from triptych_serving.scheduling.request import Hypothesis, Row
 from triptych_text.steps import Steps
 
@@ -57,8 +58,8 @@ class ImageGenerator(Generator):
     def _tokens(self, data: bytes, rows: int | None, field: str) -> list[int]:
         """Return the closest colour of each pixel of the rows to keep."""
         height, width = self.shape.height, self.shape.width
-        if rows is not None and not 0 <= rows < height:
-            raise InvalidInputError("rows", f"{rows:,} is out of range, it must be at least 0 and at most {height - 1:,}")
+        if rows is not None:
+            check_range("rows", rows, 0, height - 1)
 
         def scaled(size: Size) -> Size:
             return width, max(1, round(size[1] * width / size[0]))

@@ -10,6 +10,7 @@ from triptych_serving.bundle.manifest import IMAGE_GENERATION, TEXT_GENERATION, 
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.generation.chat import ChatMessage, TemplateValue
+from triptych_serving.models.request_cost import check_range
 from triptych_serving.models.translation.options import DEFAULTS, ModelDefaults, check_phrases, resolve_options
 
 if TYPE_CHECKING:
@@ -121,10 +122,8 @@ def resolve_generation(
         raise error if given is None else InvalidInputError(NAMES[error.field], error.problem) from error
     check_phrases("stop", request.stop, MAX_STOP)
     top = request.top_logprobs
-    if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
-        raise InvalidInputError(
-            "top_logprobs", f"{top:,} is out of range, it must be at least 0 and at most {MAX_TOP_LOGPROBS}"
-        )
+    if top is not None:
+        check_range("top_logprobs", top, 0, MAX_TOP_LOGPROBS)
     own = {"stop": request.stop, "top_logprobs": top is not None, "json_schema": request.json_schema, "regex": request.regex}
     for name, value in own.items():
         if value and resolved.search.beam_size > 1:

@@ -19,8 +19,7 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import decode_image
 from triptych_serving.models.capabilities import describe
 from triptych_serving.models.encoder_model import OneShotModel
-from triptych_serving.models.labels import check_range
-from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results, check_rows
+from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_range, check_results, check_rows
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
 from triptych_text.steps import Steps, finish

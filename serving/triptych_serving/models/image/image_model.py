@@ -16,7 +16,7 @@ from triptych_serving.models.capabilities import describe
 from triptych_serving.models.encoder_model import EncoderModel
 from triptych_serving.models.image.image_job import ClassifiedImage, ImageJob, ImageParts
 from triptych_serving.models.image.image_limiter import ImageLimiter
-from triptych_serving.models.labels import check_range
+from triptych_serving.models.request_cost import check_range
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.process import give_way
 

@@ -12,7 +12,7 @@ from triptych_serving.bundle.manifest.text import POOLINGS
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import STATES
 from triptych_serving.errors import InvalidInputError, UnsupportedError
-from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
+from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_range, check_results
 from triptych_serving.models.text.task import TextParts, TextTask, item_maker, make_item
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item
@@ -65,8 +65,8 @@ def prepare_embedding(
     normalize = model.manifest.normalize if normalize is None else normalize
     if pooling not in POOLINGS:
         raise InvalidInputError("pooling", f"{pooling!r} is unknown, it must be one of: {', '.join(POOLINGS)}")
-    if dimensions is not None and not 1 <= dimensions <= model.manifest.hidden_size:
-        raise InvalidInputError("dimensions", f"{dimensions:,} is not from 1 to {model.manifest.hidden_size:,}")
+    if dimensions is not None:
+        check_range("dimensions", dimensions, 1, model.manifest.hidden_size)
     if token_vectors and not model.manifest.states:
         problem = "the model's bundle has only vectors of whole texts; if it is an ELMo, export it again for those of tokens"
         raise UnsupportedError(f"token_vectors: {problem}")

@@ -16,8 +16,7 @@ from triptych_serving.bundle.manifest import FILL_MASK, TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.labels import check_range
-from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
+from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_range, check_results
 from triptych_serving.models.text.task import TextParts, TextTask, make_row
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import SIMILARITIES, TextRow
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.labels import check_range
-from triptych_serving.models.request_cost import NUMBER_BYTES, check_results
+from triptych_serving.models.request_cost import NUMBER_BYTES, check_range, check_results
 from triptych_serving.models.text.fill_mask import token_of
 from triptych_serving.models.text.task import NO_PLACES, TextInput, TextParts, TextTask
 from triptych_serving.scheduling.request import Item

@@ -10,7 +10,7 @@ import numpy as np
 from triptych_serving.bundle.manifest import QUESTION_ANSWERING
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import END, START
-from triptych_serving.models.labels import check_range
+from triptych_serving.models.request_cost import check_range
 from triptych_serving.models.text.task import TextParts, TextTask, continued, make_item, text_twice, trim
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item

@@ -7,8 +7,7 @@ import numpy as np
 
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import LOGITS, PROBABILITIES
-from triptych_serving.models.labels import check_range
-from triptych_serving.models.request_cost import ROW_BYTES, check_results
+from triptych_serving.models.request_cost import ROW_BYTES, check_range, check_results
 from triptych_serving.models.text.task import TextParts, TextTask, check_logits, item_maker, text_twice
 from triptych_serving.text.validation import InputNames
 from triptych_text.steps import Steps

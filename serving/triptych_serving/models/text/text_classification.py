@@ -7,8 +7,8 @@ from triptych_serving.bundle.manifest import TEXT_CLASSIFICATION, TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import LOGITS, NEXT_SENTENCE, PROBABILITIES
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.labels import ScoredLabel, check_range, rank_labels
-from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
+from triptych_serving.models.labels import ScoredLabel, rank_labels
+from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_range, check_results
 from triptych_serving.models.text.task import TextInput, TextParts, TextTask, check_logits, item_maker
 from triptych_serving.text.validation import InputNames
 from triptych_text.steps import Steps

@@ -107,7 +107,7 @@ def test_many_masks_are_allowed_within_the_token_limit(model: TextModel) -> None
         (["[MASK]"], {"targets": ["berlin"]}, r"targets\[0\]: 'berlin' is not in the model's vocabulary"),
         (["[MASK]"], {"targets": [""]}, r"targets\[0\]: the target is empty"),
         (["[MASK]"], {"targets": ["\udc00"]}, r"targets\[0\]: the target is not Unicode"),
-        (["[MASK]"], {"top_k": 0}, r"top_k: 0 is out of range, it must be 1 to 1,000"),
+        (["[MASK]"], {"top_k": 0}, r"top_k: 0 is out of range, it must be at least 1 and at most 1,000"),
         (["[MASK]"], {"top_k": 1_001}, r"top_k: 1,001 is out of range"),
     ],
 )

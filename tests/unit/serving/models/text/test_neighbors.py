@@ -45,7 +45,7 @@ def test_words_are_added_and_subtracted(model: TextModel) -> None:
         ("one " * 65, {}, r"^contents\[0\]: 65 words, must be from 1 to 64"),
         ("one -zzz", {}, r"^contents\[0\]: 'zzz' is not in the model's vocabulary"),
         ("thirteenteen", {}, r"^contents\[0\]: 'thirteenteen' is"),
-        ("one", {"top_k": 0}, "^top_k: 0 is out of range, it must be 1 to 1,000"),
+        ("one", {"top_k": 0}, "^top_k: 0 is out of range, it must be at least 1 and at most 1,000"),
     ],
 )
 def test_bad_requests_name_the_field(model: TextModel, query: str, options: dict[str, Any], message: str) -> None:

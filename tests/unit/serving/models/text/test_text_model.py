@@ -254,7 +254,7 @@ def test_answers(repository: Path) -> None:
         ([("", "here")], {}, r"inputs\[0\]\.question: the text is empty"),
         ([("a", "b"), ("where?", "")], {}, r"inputs\[1\]\.context: the text is empty"),
         ([("a", "one " * 80)], {}, r"inputs\[0\]: 84 tokens are too long"),
-        ([("a", "b")], {"top_k": 101}, "top_k: 101 is out of range, it must be 1 to 100"),
+        ([("a", "b")], {"top_k": 101}, "top_k: 101 is out of range, it must be at least 1 and at most 100"),
         ([("a", "b")], {"max_answer_length": 0}, "max_answer_length: 0 is out of range, it must be at least 1"),
     ],
 )
