@@ -5,6 +5,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
 
+from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.model import Model
 from triptych_serving.repository.registry import Registry
 from triptych_serving.response_cache.cached_calls import CachedCalls, RequestContent
@@ -41,6 +42,13 @@ class ModelCalls:
             if self._cached is None:
                 return await compute(use), use
             return await self._cached.results(model, use, content_of, deadline, partial(compute, use)), use
+
+
+def required_name(field: str, name: str) -> str:
+    """Return the name of a model. Raises InvalidInputError: it is empty."""
+    if not name:
+        raise InvalidInputError(field, "empty, name a model")
+    return name
 
 
 def converted(results: Iterable[Result | None], convert: Callable[[Result], Message]) -> Steps[list[Message]]:

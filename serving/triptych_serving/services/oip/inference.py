@@ -17,6 +17,7 @@ from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.rpc.status import public_error, status_of
 from triptych_serving.rpc.wire import Parts, chunks, nested
 from triptych_serving.services.decode_calls import FinishedText, TextPiece
+from triptych_serving.services.model_calls import required_name
 from triptych_serving.services.oip.parameters import TEXT, parameters_from, wants_empty_final
 from triptych_serving.services.oip.plain_tensors import infer_tensors
 from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, TaskCalls, TaskResults
@@ -155,9 +156,8 @@ class Inference:
 
     def _model(self, request: pb.ModelInferRequest) -> Model:
         """Return the requested model. Raises ServingError: none is named, or it is not loaded."""
-        if not request.model_name:
-            raise InvalidInputError("model_name", "empty, name a model")
-        return self._registry().named(ModelSelector(request.model_name, request.model_version))
+        name = required_name("model_name", request.model_name)
+        return self._registry().named(ModelSelector(name, request.model_version))
 
     async def _results(self, query: InferQuery, context: GrpcContext) -> TaskResults:
         with _renamed_fields(query.task):

@@ -13,6 +13,7 @@ from triptych_serving.repository.registry import ModelSelector, ModelVersion, Re
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.rpc.request_stream import RequestStream
 from triptych_serving.services.health import HealthServicer
+from triptych_serving.services.model_calls import required_name
 from triptych_serving.services.oip.inference import Inference
 from triptych_serving.services.oip.metadata import PLATFORM, config_of, metadata_of
 from triptych_serving.services.oip.statistics import Statistics
@@ -103,7 +104,7 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
         self, request: pb.RepositoryModelLoadRequest, context: GrpcContext
     ) -> pb.RepositoryModelLoadResponse:
         self._check_repository(request.repository_name)
-        await self._manager.load(_name_from(request.model_name), _version_from(request.parameters))
+        await self._manager.load(required_name("model_name", request.model_name), _version_from(request.parameters))
         return pb.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(
@@ -111,11 +112,11 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
     ) -> pb.RepositoryModelUnloadResponse:
         self._check_repository(request.repository_name)
         version = _version_from(request.parameters, (UNLOAD_DEPENDENTS,))
-        await self._manager.unload(_name_from(request.model_name), version)
+        await self._manager.unload(required_name("model_name", request.model_name), version)
         return pb.RepositoryModelUnloadResponse()
 
     def _find(self, request: pb.ModelReadyRequest | pb.ModelMetadataRequest | pb.ModelConfigRequest) -> Model:
-        return self._registry().named(ModelSelector(_name_from(request.name, "name"), request.version))
+        return self._registry().named(ModelSelector(required_name("name", request.name), request.version))
 
     def _versions(self, name: str) -> list[str]:
         return [str(model.version) for model in self._registry().ready if model.name == name]
@@ -125,12 +126,6 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
         self._registry()
         if name:
             raise InvalidInputError("repository_name", f"{name!r} is unknown, the server has one repository: leave it empty")
-
-
-def _name_from(name: str, field: str = "model_name") -> str:
-    if not name:
-        raise InvalidInputError(field, "empty, name a model")
-    return name
 
 
 def _version_from(given: Mapping[str, pb.ModelRepositoryParameter], ignored: tuple[str, ...] = ()) -> str:

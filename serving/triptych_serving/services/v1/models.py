@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 from triptych.v1 import model_pb2, model_pb2_grpc
 from triptych_serving.bundle.manifest import TextManifest, TranslationManifest
-from triptych_serving.errors import InvalidInputError
 from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import ModelVersion, Registry, State
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.rpc.descriptors import services_of
+from triptych_serving.services.model_calls import required_name
 
 STATES = {
     State.LOADING: model_pb2.MODEL_STATE_LOADING,
@@ -34,17 +34,17 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         return model_pb2.ListModelsResponse(models=self._messages((await self._index()).models))
 
     async def GetModel(self, request: model_pb2.GetModelRequest, context: GrpcContext) -> model_pb2.GetModelResponse:
-        index, name = await self._index(), _name_from(request.name)
+        index, name = await self._index(), required_name("name", request.name)
         return model_pb2.GetModelResponse(model=self._message(index.default(name, request.version)))
 
     async def LoadModel(self, request: model_pb2.LoadModelRequest, context: GrpcContext) -> model_pb2.LoadModelResponse:
         self._registry()  # rejects the call while the server starts or stops
-        messages = self._messages(await self._manager.load(_name_from(request.name), request.version))
+        messages = self._messages(await self._manager.load(required_name("name", request.name), request.version))
         return model_pb2.LoadModelResponse(model=messages[-1], models=messages)
 
     async def UnloadModel(self, request: model_pb2.UnloadModelRequest, context: GrpcContext) -> model_pb2.UnloadModelResponse:
         self._registry()
-        await self._manager.unload(_name_from(request.name), request.version)
+        await self._manager.unload(required_name("name", request.name), request.version)
         return model_pb2.UnloadModelResponse()
 
     async def _index(self) -> Registry:
@@ -84,9 +84,3 @@ def model_to(version: ModelVersion) -> model_pb2.Model:
     if isinstance(manifest, TextManifest):
         message.max_source_tokens = manifest.limits.max_tokens
     return message
-
-
-def _name_from(name: str) -> str:
-    if not name:
-        raise InvalidInputError("name", "empty, name a model")
-    return name
