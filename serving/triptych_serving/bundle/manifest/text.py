@@ -96,16 +96,13 @@ def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
         singles=task == TEXT_CLASSIFICATION and fields.get("singles", bool, False),
         logits=task == TEXT_CLASSIFICATION and fields.get("logits", bool, False),
         regression=task == TEXT_CLASSIFICATION and fields.get("regression", bool, False),
-        aggregation=fields.get("aggregation", str, SIMPLE),
+        aggregation=fields.choice("aggregation", AGGREGATIONS, SIMPLE),
         similarities=task == TEXT_EMBEDDING and fields.get("similarities", bool, False),
         states=task == TEXT_EMBEDDING and fields.get("states", bool, False),
-        pooling=fields.get("pooling", str, MEAN),
+        pooling=fields.choice("pooling", POOLINGS, MEAN),
         normalize=fields.get("normalize", bool, False),
         vectors=fields.get("vectors", bool, True),
     )
-    for name, known in (("pooling", POOLINGS), ("aggregation", AGGREGATIONS)):
-        if (value := fields.values.get(name)) not in known and isinstance(value, str):
-            faults.append(f"{name} is {value!r}, expected one of: {', '.join(known)}")
     if manifest.regression and not manifest.logits:
         faults.append("regression needs logits, which the graph does not have")
     check_common(manifest, {"tokenizer.json"}, faults)

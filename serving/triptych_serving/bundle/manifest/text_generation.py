@@ -127,7 +127,7 @@ def _parse_chat(chat: JsonFields) -> Chat:
 
 
 def _parse_colours(colours: JsonFields) -> Colours:
-    interpolation = colours.get("interpolation", str, Colours.interpolation)
+    interpolation = colours.choice("interpolation", INTERPOLATIONS, Colours.interpolation)
     return Colours(colours.get("file", str), colours.positive("height"), colours.positive("width"), interpolation)
 
 
@@ -147,8 +147,6 @@ def _check_image(manifest: TextGenerationManifest, faults: list[str]) -> None:
     if (colours := manifest.colours) is None:
         faults.append("colours: missing")
         return
-    if colours.interpolation not in INTERPOLATIONS:
-        faults.append(f"colours.interpolation is {colours.interpolation!r}, it must be one of {', '.join(INTERPOLATIONS)}")
     if manifest.tokens.start is None or manifest.tokens.ends:
         faults.append(f"tokens: {IMAGE_GENERATION} needs start, and no ends")
     least = min(manifest.limits.max_context - 1, manifest.generation.max_length)

@@ -271,7 +271,7 @@ IMAGES, LATENTS = "image-generation", "unconditional-image-generation"
         (
             IMAGES,
             {"colours": {"file": "clusters.npy", "height": 1, "width": 1, "interpolation": "cubic"}},
-            "it must be one of nearest",
+            "expected one of nearest",
         ),
         (IMAGES, {"tokens": {"pad": 0, "ends": [1], "start": 9}}, "tokens: image-generation needs start, and no ends"),
         (LATENTS, {"latents": 0}, "latents is 0"),
