@@ -66,7 +66,7 @@ class TriptychModel(Candidate):
 
     def translate(self, texts: Sequence[str], decoding: Decoding) -> list[Answer]:
         outputs = self._translator.translate(texts, options_for(decoding))
-        return [Answer(output.text, output.token_count) for output in outputs]
+        return [Answer(output.text, output.hypotheses[0].token_count) for output in outputs]
 
     def close(self) -> None:
         self._translator.close()

@@ -40,16 +40,6 @@ class Translation:
         """The best translation."""
         return self.hypotheses[0].text
 
-    @property
-    def finish(self) -> Finish:
-        """Why the best translation ended."""
-        return self.hypotheses[0].finish
-
-    @property
-    def token_count(self) -> int:
-        """Number of tokens of the best translation, without ends of sentences."""
-        return self.hypotheses[0].token_count
-
 
 def assemble(texts: Sequence[PreparedText], tokenizer: TranslationTokenizer) -> Iterator[Translation]:
     """Convert finished rows to translations, one for each text."""

@@ -46,7 +46,6 @@ class InputSpec:
 class InputTensors:
     """The input tensors of a request, all with the same number of elements."""
 
-    count: int
     is_column: bool  # shape [n, 1]; outputs with one value per element then have this shape, too
     elements: Mapping[str, Sequence[bytes]]
 
@@ -70,7 +69,7 @@ def inputs_from(request: pb.ModelInferRequest, specs: Sequence[InputSpec]) -> In
     for name, own in elements.items():
         if len(own) != count:
             raise InvalidInputError(name, f"it has {len(own):,} elements, {first} has {count:,}")
-    return InputTensors(count, len(shapes.get(first, ())) == 2, elements)
+    return InputTensors(len(shapes.get(first, ())) == 2, elements)
 
 
 def count_of(name: str, shape: Sequence[int]) -> int:

@@ -103,7 +103,7 @@ def test_an_alignment_excludes_the_frame(framed: Translator, codec: TranslationT
 def test_lengths_exclude_forced_tokens(framed: Translator) -> None:
     for options in (DecodingOptions(max_length=3), DecodingOptions(max_length=3, min_length=3, beam_size=2)):
         [output] = framed.translate([SOURCE], options, "de", "nl")
-        assert output.token_count == 3
+        assert output.hypotheses[0].token_count == 3
     with pytest.raises(InvalidInputError, match=r"target_prefix\[0\]: .* less than max_length, which is 2"):
         row_of(framed, SOURCE, "de", "nl", max_length=2, target_prefix=("Der Mann",))
 

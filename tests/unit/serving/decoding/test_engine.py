@@ -142,7 +142,7 @@ def test_a_translator_keeps_the_order_of_texts(bundle: Bundle) -> None:
     finally:
         translator.close()
     assert [output.text for output in outputs] == TARGETS[:60]
-    assert {output.finish for output in outputs} == {Finish.STOP}
+    assert {output.hypotheses[0].finish for output in outputs} == {Finish.STOP}
     assert "".join(map(str, text)) == TARGETS[0]
     assert whole == outputs[0]
 

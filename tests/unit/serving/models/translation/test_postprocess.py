@@ -51,8 +51,8 @@ def test_echoed_rows_reassemble_the_text(codec: TranslationTokenizer, text: str)
         echo(row)
     output = output_of(codec, prepared)
     assert output.text == text
-    assert output.finish is STOP
-    assert output.source_token_count == output.token_count + len(prepared.rows)
+    assert output.hypotheses[0].finish is STOP
+    assert output.source_token_count == output.hypotheses[0].token_count + len(prepared.rows)
 
 
 def hypothesis(codec: TranslationTokenizer, text: str, score: float, sources: int, weight: float) -> Hypothesis:
