@@ -25,7 +25,7 @@ def source_spans(text: str, offsets: Iterable[Span], lead: int) -> tuple[Span, .
     behind = 0
     for start, end in offsets:
         if start < end:
-            span = _bare(text, max(0, start - lead), max(0, end - lead))
+            span = bare_span(text, max(0, start - lead), max(0, end - lead))
             behind = max(behind, span[1])
         else:
             span = behind, behind
@@ -48,7 +48,7 @@ def target_spans(text: str, tokens: Sequence[int], decode: Decode) -> tuple[Span
     beginnings = [beginning for part in some for beginning in decode([tokens[:count] for count in part])]
     # The end of a decoded beginning may change with more tokens: half a character, a space.
     ends = [*accumulate((_common(beginning, text) for beginning in beginnings), max), len(text)]
-    return tuple(_bare(text, start, end) for start, end in zip((0, *ends), ends if tokens else (), strict=False))
+    return tuple(bare_span(text, start, end) for start, end in zip((0, *ends), ends if tokens else (), strict=False))
 
 
 def joined_spans(sentences: Sentences, texts: Sequence[str], spans: Sequence[Sequence[Span]]) -> tuple[Span, ...]:
@@ -66,17 +66,14 @@ def joined_spans(sentences: Sentences, texts: Sequence[str], spans: Sequence[Seq
     return tuple(shifted)
 
 
+def bare_span(text: str, start: int, end: int) -> Span:
+    """Strip white space from a span; of white space alone, the empty span at its start is left."""
+    kept = text[start:end].rstrip()
+    return start + len(kept) - len(kept.lstrip()), start + len(kept)
+
+
 def _common(beginning: str, text: str) -> int:
     """Return the length of the common beginning."""
     if text.startswith(beginning):
         return len(beginning)
     return next((place for place, (one, other) in enumerate(zip(beginning, text, strict=False)) if one != other), len(text))
-
-
-def _bare(text: str, start: int, end: int) -> Span:
-    """Strip white space from a span."""
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    while start < end and text[start].isspace():
-        start += 1
-    return start, end

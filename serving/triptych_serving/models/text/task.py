@@ -16,6 +16,7 @@ from triptych_serving.errors import UnsupportedError
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
+from triptych_serving.text.spans import Span, bare_span
 from triptych_serving.text.tokenizers import Encoding, KeptEncoding
 from triptych_serving.text.validation import CONTENTS, InputNames
 from triptych_text.sentences import is_unspaced
@@ -93,12 +94,10 @@ def check_logits(manifest: TextManifest) -> None:
         raise UnsupportedError(f"raw_scores: the model's bundle has no logits; {remedy}request scores from 0 to 1")
 
 
-def trim(text: str, start: int, end: int) -> tuple[int, int]:
+def trim(text: str, start: int, end: int) -> Span:
     """Exclude white space around a part of a text, which some tokenizers include; a part of white space alone is kept."""
-    part = text[start:end]
-    if not part.strip():
-        return start, end
-    return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+    first, last = bare_span(text, start, end)
+    return (first, last) if first < last else (start, end)
 
 
 def continued(text: str, encoding: KeptEncoding, by_space: bool = False, space: int | None = None) -> list[bool]:
