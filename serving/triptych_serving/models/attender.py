@@ -29,7 +29,7 @@ class Attender:
     """
 
     def __init__(
-        self, name: str, bundle: Bundle, graph: str, saturation_free: bool, limits: QueueLimits, gives_way: bool = False
+        self, name: str, bundle: Bundle, graph: str, saturation_free: bool, limits: QueueLimits, gives_way: bool
     ) -> None:
         self._name, self._path = name, bundle.path(graph) if graph else None
         self._saturation_free, self._limits, self._gives_way = saturation_free, limits, gives_way

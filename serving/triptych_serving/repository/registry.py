@@ -119,7 +119,7 @@ class Registry:
             UnavailableError: the model exists but could not be loaded, or a model that may match is being loaded.
             InvalidInputError: a language code is malformed, or missing although the model has several, or several models match.
         """
-        return self._memoized(TRANSLATION, selector, self._find)
+        return self._memoized(TRANSLATION, selector, lambda: self._find(selector))
 
     def _find(self, selector: ModelSelector) -> Translator:
         able = [model for model in self._capable(selector, TRANSLATION) if isinstance(model, Translator)]
@@ -144,7 +144,7 @@ class Registry:
             UnavailableError: the model exists but could not be loaded, or a model that may match is being loaded.
             InvalidInputError: several models match.
         """
-        return self._memoized(capability, selector, lambda _: self._one(selector, capability, TextModel))
+        return self._memoized(capability, selector, lambda: self._one(selector, capability, TextModel))
 
     def find_image(self, selector: ModelSelector) -> ImageModel:
         """Return the one model that a request to classify images selects. Raises ServingError: as for `find_text`."""
@@ -169,7 +169,7 @@ class Registry:
             NotFoundError: no model has this name or version.
             UnavailableError: the model exists but is not loaded.
         """
-        return self._memoized("", selector, lambda _: self._ready(selector)[0])
+        return self._memoized("", selector, lambda: self._ready(selector)[0])
 
     def select(self, name: str, version: str = "") -> list[ModelVersion]:
         """Return the versions of this name and version (a number or a label), where empty matches any; at least one.
@@ -202,10 +202,10 @@ class Registry:
         for model in self.ready:
             model.close(drain)
 
-    def _memoized(self, capability: str, selector: ModelSelector, find: Callable[[ModelSelector], ModelT]) -> ModelT:
+    def _memoized(self, capability: str, selector: ModelSelector, find: Callable[[], ModelT]) -> ModelT:
         found: ModelT | None = self._memo.get((capability, selector))
         if found is None:
-            found = find(selector)
+            found = find()
             if len(self._memo) >= MEMO_ENTRIES:
                 self._memo.clear()
             if selector.size <= MEMO_CHARACTERS:

@@ -20,10 +20,6 @@ from triptych_serving.services.model_calls import converted
 from triptych_text.steps import Steps
 
 
-def _itself(result: Any) -> Any:
-    return result
-
-
 @dataclass(frozen=True)
 class TranslationQuery:
     """A request to translate texts; `convert` makes what is returned of each translation."""
@@ -31,7 +27,7 @@ class TranslationQuery:
     selector: ModelSelector
     contents: Sequence[str]
     options: DecodingOptions = DEFAULTS
-    convert: Callable[[Translation], Any] = _itself
+    convert: Callable[[Translation], Any] = lambda translation: translation
 
     field: ClassVar[str] = "contents"
 
@@ -65,7 +61,7 @@ class ScoreQuery:
 
     selector: ModelSelector
     pairs: Sequence[tuple[str, str]]  # sources and translations
-    convert: Callable[[TranslationScore], Any] = _itself
+    convert: Callable[[TranslationScore], Any]
 
     def content(self) -> RequestContent:
         """Return all that the results depend on, except the model."""

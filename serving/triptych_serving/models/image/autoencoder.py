@@ -99,7 +99,7 @@ class Autoencoder(OneShotModel):
         items = self.items({PIXELS: np.stack(arrays)}, LATENTS) if arrays else []
         return Work(items, lambda: (item.result[LATENTS][0] for item in items), len(items), "images")
 
-    def decoding(self, query: LatentQuery, encoded: Sequence[Floats] = ()) -> Work[GeneratedImage]:
+    def decoding(self, query: LatentQuery, encoded: Sequence[Floats]) -> Work[GeneratedImage]:
         """Choose the latents of a checked request; items for `decoder`. `encoded` are those of its images.
 
         Raises:

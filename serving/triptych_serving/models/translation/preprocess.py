@@ -33,8 +33,6 @@ MEMO_CHARACTERS = 64  # maximum length of both language codes in the memo
 MAX_WEIGHTS = 1 << 24  # of one text's alignment, 64 MB: over several sentences they grow with the square of its length
 TOKEN_BYTES = 6 * NUMBER_BYTES  # of a token in a response with alignments: text, span and a header for its weights
 
-DEFAULT_LIMITS = QueueLimits()
-
 
 @dataclass(frozen=True)
 class PreparedText:
@@ -87,7 +85,7 @@ class Preprocessor:
         tokenizer: TranslationTokenizer,
         manifest: TranslationManifest,
         slots: int,
-        limits: QueueLimits = DEFAULT_LIMITS,
+        limits: QueueLimits,
     ) -> None:
         self._tokenizer = tokenizer
         self._manifest = manifest

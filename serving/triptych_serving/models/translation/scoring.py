@@ -19,7 +19,6 @@ from triptych_serving.text.validation import InputNames
 from triptych_text.steps import Steps
 
 LOGIT_BYTES = 64 << 20  # per batch: the graph's largest array is [pairs, target tokens, vocabulary], fp32
-DEFAULT_LIMITS = BatchLimits()
 SOURCES, TARGETS = (InputNames("pairs", (part,)) for part in ("source", "target"))
 
 
@@ -97,8 +96,8 @@ class Scorer:
         tokenizer: TranslationTokenizer,
         tokens: SpecialTokens,
         runs: int,
-        limits: BatchLimits = DEFAULT_LIMITS,
-        gives_way: bool = False,
+        limits: BatchLimits,
+        gives_way: bool,
     ) -> None:
         self._tokenizer, self._limits = tokenizer, limits
         most = max(1, LOGIT_BYTES // (4 * tokenizer.vocabulary))

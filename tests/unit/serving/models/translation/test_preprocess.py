@@ -27,7 +27,7 @@ def manifest(bundle: Bundle) -> TranslationManifest:
 
 @pytest.fixture(scope="module")
 def preparer(codec: TranslationTokenizer, manifest: TranslationManifest) -> Preprocessor:
-    return Preprocessor(codec, manifest, slots=8)
+    return Preprocessor(codec, manifest, slots=8, limits=QueueLimits())
 
 
 def prepare(preparer: Preprocessor, texts: Sequence[str], options: DecodingOptions, language: str = "") -> PreparedRequest:
@@ -98,7 +98,7 @@ def test_a_prefix_begins_the_first_sentence(preparer: Preprocessor, codec: Trans
 def test_sentences_are_split_by_the_requested_language(
     codec: TranslationTokenizer, manifest: TranslationManifest, languages: tuple[str, ...]
 ) -> None:
-    preparer = Preprocessor(codec, replace(manifest, source_languages=languages), slots=8)
+    preparer = Preprocessor(codec, replace(manifest, source_languages=languages), slots=8, limits=QueueLimits())
     text = "Er kam am 3. Mai. Gut."
     assert [len(prepare(preparer, [text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
 
@@ -107,7 +107,7 @@ def test_a_model_may_disable_splitting(codec: TranslationTokenizer, manifest: Tr
     text = f"{SOURCES[0]} {SOURCES[1]}"
     languages = ("und",)
     whole = replace(manifest, splits=False, source_languages=languages, target_languages=languages)
-    preparer = Preprocessor(codec, whole, slots=8)
+    preparer = Preprocessor(codec, whole, slots=8, limits=QueueLimits())
     assert len(prepare(preparer, [text], DEFAULTS).rows) == 1
     assert len(prepare(preparer, [text], DecodingOptions(beam_size=2)).rows) == 1
     assert len(prepare(preparer, [text], DecodingOptions(split_sentences=SplitSentences.AUTO)).rows) == 2

@@ -10,6 +10,7 @@ from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.scoring import LOGIT_BYTES, Scorer, TranslationScore
 from triptych_serving.runtime.session import Array
+from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.steps import finish
@@ -47,7 +48,7 @@ def session() -> StubSession:
 
 @pytest.fixture
 def scorer(codec: TranslationTokenizer, session: StubSession) -> Iterator[Scorer]:
-    scorer = Scorer(session, codec, TOKENS, runs=1)  # type: ignore[arg-type]
+    scorer = Scorer(session, codec, TOKENS, runs=1, limits=BatchLimits(), gives_way=False)  # type: ignore[arg-type]
     with closing(scorer.engine):
         yield scorer
 
@@ -65,7 +66,7 @@ def test_batches_stay_below_the_limit_of_the_logits(
 ) -> None:
     vocabulary = 300_000
     monkeypatch.setattr(TranslationTokenizer, "vocabulary", property(lambda self: vocabulary))
-    scorer = Scorer(session, codec, TOKENS, runs=1)  # type: ignore[arg-type]
+    scorer = Scorer(session, codec, TOKENS, runs=1, limits=BatchLimits(), gives_way=False)  # type: ignore[arg-type]
     with closing(scorer.engine):
         scores(scorer, PAIRS[:50])
     assert len(session.shapes) > 10
