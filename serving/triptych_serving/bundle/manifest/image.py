@@ -97,18 +97,18 @@ class ImageManifest(Manifest):
     std: tuple[float, ...]
 
 
-def parse_image(fields: JsonFields, faults: list[str]) -> ImageManifest:
-    """Read and check the manifest; errors are added to `faults`."""
+def parse_image(fields: JsonFields) -> ImageManifest:
+    """Read and check the manifest; errors are added to the fields' faults."""
     image = fields.object("image")
     manifest = ImageManifest(
         **parse_common(fields),
         precisions=fields.records("precisions", Graph),
         label_count=fields.positive("label_count"),
-        image=parse_spec(image, faults),
+        image=parse_spec(image),
         mean=image.numbers("mean", 3),
         std=image.numbers("std", 3),
     )
-    check_common(manifest, {LABELS_FILE}, faults)
+    check_common(manifest, {LABELS_FILE}, fields.faults)
     return manifest
 
 
@@ -140,27 +140,27 @@ class AutoencoderManifest(Manifest):
     latents: int
 
 
-def parse_autoencoder(fields: JsonFields, faults: list[str]) -> AutoencoderManifest:
-    """Read and check the manifest; errors are added to `faults`."""
+def parse_autoencoder(fields: JsonFields) -> AutoencoderManifest:
+    """Read and check the manifest; errors are added to the fields' faults."""
     manifest = AutoencoderManifest(
         **parse_common(fields),
         precisions=fields.records("precisions", AutoencoderGraphs),
-        image=parse_spec(fields.object("image"), faults),
+        image=parse_spec(fields.object("image")),
         latents=fields.positive("latents"),
     )
-    check_common(manifest, set(), faults)
+    check_common(manifest, set(), fields.faults)
     return manifest
 
 
-def parse_spec(image: JsonFields, faults: list[str]) -> ImageSpec:
-    known = len(faults)
+def parse_spec(image: JsonFields) -> ImageSpec:
+    known = len(image.faults)
     height, width, resize = image.get("height", int), image.get("width", int), image.get("resize", str)
     size = image.get("resize_size", int, 0)
     interpolation = image.get("interpolation", str)
     stretched = image.get("resize_height", int, 0), image.get("resize_width", int, 0)
-    if len(faults) == known:
+    if len(image.faults) == known:
         try:
             return ImageSpec(height, width, resize, size, interpolation, *stretched)
         except ValueError as error:
-            faults.extend(f"image.{fault}" for fault in error.args)
+            image.faults.extend(f"image.{fault}" for fault in error.args)
     return ImageSpec(1, 1)

@@ -13,7 +13,7 @@ from triptych_serving.bundle.manifest.text_generation import IMAGE_GENERATION, T
 from triptych_serving.bundle.manifest.translation import TRANSLATION, parse_translation
 from triptych_serving.errors import BundleError
 
-PARSERS: Mapping[str, Callable[[JsonFields, list[str]], Manifest]] = {
+PARSERS: Mapping[str, Callable[[JsonFields], Manifest]] = {
     TRANSLATION: parse_translation,
     TEXT_GENERATION: parse_text_generation,
     **dict.fromkeys(TEXT_TASKS, parse_text),
@@ -46,7 +46,7 @@ def read_manifest(folder: Path) -> Manifest:
     task = fields.get("task", str)
     if task not in TASKS and not faults:
         raise BundleError(path, [f"task {task!r} is not supported; this release serves: {', '.join(TASKS)}"])
-    manifest = PARSERS.get(task, parse_translation)(fields, faults)
+    manifest = PARSERS.get(task, parse_translation)(fields)
     if faults:
         raise BundleError(path, faults)
     return manifest

@@ -65,34 +65,34 @@ class TensorsManifest(Manifest):
     labels: str = ""
 
 
-def parse_tensors(fields: JsonFields, faults: list[str]) -> TensorsManifest:
-    """Read and check the manifest; errors are added to `faults`."""
+def parse_tensors(fields: JsonFields) -> TensorsManifest:
+    """Read and check the manifest; errors are added to the fields' faults."""
     manifest = TensorsManifest(
         **parse_common(fields),
         precisions=fields.records("precisions", Graph),
-        inputs=_specs(fields, "inputs", faults),
-        outputs=_specs(fields, "outputs", faults),
+        inputs=_specs(fields, "inputs"),
+        outputs=_specs(fields, "outputs"),
         batches=fields.get("batches", bool, False),
-        image=_parse_image(fields.object("image"), faults) if "image" in fields.values else None,
+        image=_parse_image(fields.object("image")) if "image" in fields.values else None,
         labels=fields.get("labels", str, ""),
     )
-    check_common(manifest, {LABELS_FILE} if manifest.labels else set(), faults)
+    check_common(manifest, {LABELS_FILE} if manifest.labels else set(), fields.faults)
     if manifest.labels and manifest.labels not in manifest.outputs:
-        faults.append(f"labels is {manifest.labels!r:.40}, which is no output")
+        fields.faults.append(f"labels is {manifest.labels!r:.40}, which is no output")
     if (image := manifest.image) is not None:
         found = manifest.inputs.get(image.input)
         if found is None or not found.datatype.startswith("FP") or len(found.shape) != 4:
-            faults.append(f"image.input is {image.input!r:.40}, which is no input of floats [rows, 3, height, width]")
-        elif not faults:
-            faults += _image_faults(image, found.shape)
+            fields.faults.append(f"image.input is {image.input!r:.40}, which is no input of floats [rows, 3, height, width]")
+        elif not fields.faults:
+            fields.faults += _image_faults(image, found.shape)
     specs = (*manifest.inputs.values(), *manifest.outputs.values())
     if manifest.batches and any(spec.shape[:1] != (-1,) for spec in specs):
-        faults.append("batches is true, but a tensor's first dimension is not free")
+        fields.faults.append("batches is true, but a tensor's first dimension is not free")
     return manifest
 
 
-def _parse_image(image: JsonFields, faults: list[str]) -> ImageInput:
-    return ImageInput(image.get("input", str), parse_spec(image, faults), image.numbers("mean", 3), image.numbers("std", 3))
+def _parse_image(image: JsonFields) -> ImageInput:
+    return ImageInput(image.get("input", str), parse_spec(image), image.numbers("mean", 3), image.numbers("std", 3))
 
 
 def _image_faults(image: ImageInput, shape: tuple[int, ...]) -> list[str]:
@@ -103,14 +103,14 @@ def _image_faults(image: ImageInput, shape: tuple[int, ...]) -> list[str]:
     return faults
 
 
-def _specs(fields: JsonFields, name: str, faults: list[str]) -> dict[str, TensorSpec]:
+def _specs(fields: JsonFields, name: str) -> dict[str, TensorSpec]:
     specs = {}
     for key, spec in fields.objects(name).items():
         shape = spec.values.get("shape")
         if not isinstance(shape, list) or any(type(size) is not int or size < -1 for size in shape):
-            faults.append(f"{spec.path}.shape is {shape!r:.40}, expected sizes, -1 where any size will do")
+            fields.faults.append(f"{spec.path}.shape is {shape!r:.40}, expected sizes, -1 where any size will do")
             shape = []
         specs[key] = TensorSpec(spec.choice("datatype", tuple(NUMPY), ""), tuple(shape))
     if not specs:
-        faults.append(f"{name} is empty")
+        fields.faults.append(f"{name} is empty")
     return specs

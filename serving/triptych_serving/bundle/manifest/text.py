@@ -76,8 +76,8 @@ class TextManifest(Manifest):
     vectors: bool = True
 
 
-def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
-    """Read and check the manifest; errors are added to `faults`."""
+def parse_text(fields: JsonFields) -> TextManifest:
+    """Read and check the manifest; errors are added to the fields' faults."""
     tokens, task, limits = fields.object("tokens"), fields.values.get("task"), fields.object("limits")
     manifest = TextManifest(
         **parse_common(fields),
@@ -104,8 +104,8 @@ def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
         vectors=fields.get("vectors", bool, True),
     )
     if manifest.regression and not manifest.logits:
-        faults.append("regression needs logits, which the graph does not have")
-    check_common(manifest, {"tokenizer.json"}, faults)
+        fields.faults.append("regression needs logits, which the graph does not have")
+    check_common(manifest, {"tokenizer.json"}, fields.faults)
     if task in LABELLED_TASKS and isinstance(fields.values.get("labels"), list):
-        check_names("labels", manifest.labels, faults)
+        check_names("labels", manifest.labels, fields.faults)
     return manifest

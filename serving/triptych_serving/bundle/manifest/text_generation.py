@@ -98,8 +98,8 @@ class TextGenerationManifest(Manifest):
     colours: Colours | None
 
 
-def parse_text_generation(fields: JsonFields, faults: list[str]) -> TextGenerationManifest:
-    """Read and check the manifest; errors are added to `faults`."""
+def parse_text_generation(fields: JsonFields) -> TextGenerationManifest:
+    """Read and check the manifest; errors are added to the fields' faults."""
     tokens, decoder, given = fields.object("tokens"), fields.object("decoder"), fields.values
     chat, colours = fields.object("chat", optional=True), fields.object("colours", optional=True)
     manifest = TextGenerationManifest(
@@ -116,8 +116,8 @@ def parse_text_generation(fields: JsonFields, faults: list[str]) -> TextGenerati
         colours=_parse_colours(colours) if "colours" in given else None,
     )
     needed = {TOKENIZER_FILE} if manifest.colours is None else {manifest.colours.file}
-    check_common(manifest, needed | ({manifest.chat.template} if manifest.chat else set()), faults)
-    _check(manifest, faults)
+    check_common(manifest, needed | ({manifest.chat.template} if manifest.chat else set()), fields.faults)
+    _check(manifest, fields.faults)
     return manifest
 
 

@@ -170,8 +170,8 @@ class TranslationManifest(Manifest):
         return TOKENIZER_FILE, self.target_tokenizer or TOKENIZER_FILE
 
 
-def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManifest:
-    """Read and check the manifest; errors are added to `faults`."""
+def parse_translation(fields: JsonFields) -> TranslationManifest:
+    """Read and check the manifest; errors are added to the fields' faults."""
     tokens, limits, decoder, generation = (fields.object(n) for n in ("tokens", "limits", "decoder", "generation"))
     shape = parse_shape(decoder, decoder.positive("state_vectors") if "state_vectors" in decoder.values else 0)
     manifest = TranslationManifest(
@@ -188,8 +188,8 @@ def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManif
         target_tokenizer=fields.get("target_tokenizer", str, ""),
         alignment=_parse_alignment(fields, shape),
     )
-    check_common(manifest, set(manifest.tokenizers), faults)
-    _check(manifest, faults)
+    check_common(manifest, set(manifest.tokenizers), fields.faults)
+    _check(manifest, fields.faults)
     return manifest
 
 
