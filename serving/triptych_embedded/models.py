@@ -55,7 +55,7 @@ def open_registry(choice: ModelChoice, capability: str, engine: EngineOptions | 
             raise BackendError("; ".join(faults))
         yield registry
     finally:
-        registry.close(drain=False)
+        registry.close()
 
 
 def only_model(repository: Path, capability: str) -> str:

@@ -188,7 +188,7 @@ class Server:
                 "drain timed out after %g s, cancelling %d requests", lifecycle.exit_timeout_seconds, self.calls.count
             )
         await asyncio.gather(self._server.stop(FLUSH_SECONDS), self._stop_gateway(FLUSH_SECONDS))
-        await self.manager.close(drain=False)
+        await self.manager.close()
         await self.observability.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._documents.close()

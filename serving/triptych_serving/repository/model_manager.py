@@ -132,11 +132,11 @@ class ModelManager:
             await self._run_alone(self._try_to_refresh())
         return self.registry
 
-    async def close(self, drain: bool) -> None:
-        """Stop watching, and stop every model: with `drain`, after all accepted requests; else at once."""
+    async def close(self) -> None:
+        """Stop watching, and stop every model at once."""
         if self._poller is not None:
             self._poller.cancel()
-        await self._versions.close(drain)
+        await self._versions.close()
 
     async def _start(self) -> None:
         options = self.options

@@ -197,10 +197,10 @@ class Registry:
         serving = self.serving(name)
         return next((each for each in found if each.model is not None and each.model is serving), found[-1])
 
-    def close(self, drain: bool = True) -> None:
-        """Stop every model."""
+    def close(self) -> None:
+        """Stop every model at once."""
         for model in self.ready:
-            model.close(drain)
+            model.close(drain=False)
 
     def _memoized(self, capability: str, selector: ModelSelector, find: Callable[[], ModelT]) -> ModelT:
         found: ModelT | None = self._memo.get((capability, selector))

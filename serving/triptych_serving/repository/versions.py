@@ -171,13 +171,13 @@ class VersionTable:
         if tasks := [task for model, task in self._retiring.items() if (model.name, model.version) in leaving]:
             await asyncio.wait(tasks)
 
-    async def close(self, drain: bool) -> None:
-        """Stop every model: with `drain`, after all accepted requests; else at once."""
+    async def close(self) -> None:
+        """Stop every model at once."""
         self._closed = True
         models = [*self.registry.ready, *self._retiring]
         for task in self._retiring.values():
             task.cancel()
-        await asyncio.gather(*(asyncio.to_thread(model.close, drain) for model in models))
+        await asyncio.gather(*(asyncio.to_thread(model.close, False) for model in models))
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _load(self, version: VersionRecord, stamp: FolderStamp) -> None:

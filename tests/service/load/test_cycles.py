@@ -61,7 +61,7 @@ async def main(repository: Path, rounds: int) -> None:
             await manager.load(name)
             await manager.unload(name)
         print(json.dumps(asdict(Resources.of(psutil.Process()))), flush=True)  # noqa: T201
-    await manager.close(drain=True)
+    await manager.close()
 
 
 @pytest.fixture

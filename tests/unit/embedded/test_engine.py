@@ -30,7 +30,7 @@ def translator() -> Iterator[Translator]:
     registry = load_registry(MODELS, DecodeModelOptions(engine=EngineOptions(slots=1, limits=limits)), "toy")
     [found] = registry.translators
     yield found
-    registry.close(drain=False)
+    registry.close()
 
 
 @pytest.fixture

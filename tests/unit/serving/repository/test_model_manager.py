@@ -104,7 +104,7 @@ class Bench:
         return self
 
     async def __aexit__(self, *details: object) -> None:
-        await self.manager.close(drain=True)
+        await self.manager.close()
         assert all(model.closed for model in self.loader.models)
 
     async def _idle(self, model: Model) -> None:
