@@ -30,6 +30,7 @@ from typing import TypeVar
 import click
 from report import machine
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_cli.common.progress import ProgressLine
 from triptych_cli.documents.discovery import Selection, discover
 from triptych_cli.documents.document_files import FilePolicy
@@ -40,7 +41,6 @@ from triptych_documents.rules import TranslationRules
 from triptych_documents.translation.units import UnitTranslator
 from triptych_embedded.engine import EngineSentenceTranslator, open_sentence_translator
 from triptych_embedded.request import TranslationRequest, embedded_repository
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 
 Result = TypeVar("Result")
 

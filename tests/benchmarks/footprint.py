@@ -30,7 +30,7 @@ import sys, resource
 from pathlib import Path
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.translation.options import DecodingOptions
+from triptych.decoding import DecodingOptions
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
+from triptych.decoding import DecodingOptions
 from triptych_export.exporter import ExportOptions, export
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.decode_model import DecodeModelOptions
-from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory import Memory

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
@@ -17,7 +18,6 @@ from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budgets, parse_limit

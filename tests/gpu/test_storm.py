@@ -11,10 +11,11 @@ from functools import partial
 
 import pytest
 
+from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.decode_model import DecodeModelOptions
-from triptych_serving.models.translation.options import DecodingOptions, may_sample
+from triptych_serving.models.translation.options import may_sample
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import Device
 from triptych_serving.scheduling.request import Call, Listener

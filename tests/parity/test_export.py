@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from triptych.decoding import DecodingOptions
 from triptych_export.bundle_files import needed_files
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import alignment
@@ -29,7 +30,6 @@ from triptych_serving.decoding.kv_cache import OFFSETS, HostKVCache
 from triptych_serving.models.attention import AttentionInput
 from triptych_serving.models.attention import attend as attend_with
 from triptych_serving.models.decode_model import DecodeModelOptions
-from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session

@@ -16,6 +16,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_export.bundle_files import write_graph
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import translation
@@ -34,7 +35,6 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.decode_model import DecodeModelOptions
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.session import Session
 from triptych_training.data.batches import pad

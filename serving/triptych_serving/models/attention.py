@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_serving.bundle.manifest import AlignmentHeads, Framing
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import decode_image, resized
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.engine import run_rows

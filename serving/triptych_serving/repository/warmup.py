@@ -12,6 +12,7 @@ from functools import partial
 
 from PIL import Image
 
+from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.manifest import Colours
 from triptych_serving.bundle.manifest.image import ImageSpec
 from triptych_serving.errors import InvalidInputError, OverloadedError, UnsupportedError
@@ -23,7 +24,6 @@ from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.tasks import TEXT_TASKS, TextTask
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator
 
 logger = logging.getLogger(__name__)

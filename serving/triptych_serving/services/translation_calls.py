@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions, may_sample, option_values
+from triptych.decoding import DecodingOptions
+from triptych_serving.models.translation.options import DEFAULTS, may_sample, option_values
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.preprocess import PreparedRequest
 from triptych_serving.models.translation.scoring import TranslationScore

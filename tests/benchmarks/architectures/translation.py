@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_export.exporter import ExportOptions, export
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.models.decode_model import DecodeModelOptions
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator
 from triptych_text.translation_scores import score_translations

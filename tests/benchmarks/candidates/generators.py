@@ -11,11 +11,11 @@ from typing import Any
 
 from candidates.candidate import Answer, Candidate, Decoding
 from candidates.triptych_model import GrpcCandidate
+from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest
-from triptych_serving.models.translation.options import DecodingOptions
 
 TYPES = {"fp32": "float32"}  # other precisions have CTranslate2's own names
 

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from candidates.candidate import Answer, Candidate, Decoding
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_bench.server.process import TriptychServer
 from triptych_client import Client
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.models.decode_model import DecodeModelOptions
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.repository import VersionFolder, newest_versions
 from triptych_serving.runtime.device_selection import parse_devices

@@ -15,18 +15,6 @@ from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.text.tokenizers import is_unicode
 from triptych_serving.text.validation import EMPTY, NOT_UNICODE
 
-__all__ = [
-    "DEFAULTS",
-    "DecodingOptions",
-    "ModelDefaults",
-    "ResolvedOptions",
-    "SplitSentences",
-    "check_phrases",
-    "may_sample",
-    "option_values",
-    "resolve_options",
-]
-
 DEFAULTS = DecodingOptions()
 NAMES = tuple(field.name for field in fields(DecodingOptions))
 MAX_SUPPRESSED = 256  # texts of one request: each is looked for at every step

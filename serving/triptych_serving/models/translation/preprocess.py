@@ -6,17 +6,12 @@ from functools import cached_property, lru_cache
 from itertools import islice
 from operator import itemgetter
 
+from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.request_cost import NUMBER_BYTES, RowLimit, check_characters, check_results
-from triptych_serving.models.translation.options import (
-    DecodingOptions,
-    ModelDefaults,
-    ResolvedOptions,
-    may_sample,
-    resolve_options,
-)
+from triptych_serving.models.translation.options import ModelDefaults, ResolvedOptions, may_sample, resolve_options
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import UNFRAMED, FrameTokens, Row
 from triptych_serving.text.languages import LanguagePair, resolve_pair

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
@@ -15,7 +16,7 @@ from triptych_serving.models.attender import Attender
 from triptych_serving.models.decode_model import DecodeModel, DecodeModelOptions
 from triptych_serving.models.request_cost import check_characters, check_rows
 from triptych_serving.models.translation.memory_plan import memory_plan
-from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions
+from triptych_serving.models.translation.options import DEFAULTS
 from triptych_serving.models.translation.postprocess import GrowingText, Translation, assemble, assemble_steps
 from triptych_serving.models.translation.preprocess import PreparedRequest, Preprocessor
 from triptych_serving.models.translation.scoring import Scorer, TranslationScore

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from triptych.decoding import DecodingOptions
 from triptych.v1 import translation_pb2
 from triptych_documents.errors import UnknownFormatError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import FormatInfo, ReadOptions, find_format
 from triptych_documents.rules import Term, TranslationRules
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.services.v1.codec import options_from
 from triptych_serving.text.languages import SOURCE, TARGET

@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceResult
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse

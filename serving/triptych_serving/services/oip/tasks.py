@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
+from triptych.decoding import DecodingOptions
 from triptych_serving.bundle import manifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import TextRow
@@ -19,7 +20,6 @@ from triptych_serving.models.model import Model
 from triptych_serving.models.text import tasks as text_tasks
 from triptych_serving.models.text.fill_mask import FilledText, MaskCandidate
 from triptych_serving.models.text.question_answering import AnsweredQuestion
-from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.rpc.engine_call import Arrival

@@ -9,10 +9,10 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from numpy.typing import NDArray
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych.v1 import common_pb2, embedding_pb2, translation_pb2
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.text.embedding import TextEmbedding
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.models.translation.scoring import TranslationScore
 from triptych_serving.repository.registry import ModelSelector

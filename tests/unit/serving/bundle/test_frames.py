@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.decode_model import DecodeModelOptions
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.scoring import ScoreRow
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.scheduling.engine import run_rows

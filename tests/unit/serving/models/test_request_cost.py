@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych.v1 import embedding_pb2, fill_mask_pb2
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TextManifest, TranslationManifest
@@ -21,7 +22,6 @@ from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOK
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.text.task import TextParts
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import assemble
 from triptych_serving.models.translation.preprocess import PreparedRequest, Preprocessor
 from triptych_serving.rpc.limits import LimitOptions

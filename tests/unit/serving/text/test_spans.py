@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import BARE
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.decode_model import DecodeModelOptions
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.text.spans import Span, joined_spans, source_spans, target_spans
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import BARE, Framing
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.decode_model import DecodeModelOptions
-from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
@@ -16,7 +17,6 @@ from triptych_serving.decoding.lane import Lane
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.errors import DeviceError, DeviceMemoryError
 from triptych_serving.models.decode_model import DecodeModelOptions
-from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budgets, MemoryLimit

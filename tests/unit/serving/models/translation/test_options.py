@@ -5,18 +5,12 @@ from typing import Any
 
 import pytest
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych.v1 import translation_pb2
 from triptych_serving.bundle.manifest import Generation
 from triptych_serving.bundle.search_params import GREEDY, EarlyStopping, SearchParams, SearchRules
 from triptych_serving.errors import InvalidInputError, UnsupportedError
-from triptych_serving.models.translation.options import (
-    DecodingOptions,
-    ModelDefaults,
-    ResolvedOptions,
-    SplitSentences,
-    option_values,
-    resolve_options,
-)
+from triptych_serving.models.translation.options import ModelDefaults, ResolvedOptions, option_values, resolve_options
 from triptych_serving.services.v1.codec import options_from
 
 LIMIT, SLOTS = 64, 8

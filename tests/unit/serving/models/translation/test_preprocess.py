@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.errors import InvalidInputError, OverloadedError
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.preprocess import MAX_CHARACTERS, PreparedRequest, Preprocessor
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer

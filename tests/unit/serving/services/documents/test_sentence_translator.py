@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych.v1.translation_pb2 import DocumentConfig
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError, UnavailableError
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.scheduling.request import Finish

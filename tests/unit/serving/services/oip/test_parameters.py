@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.services.oip.parameters import FLAG, INTEGER, INTEGER_64, NUMBER, TEXT, TEXTS, choice, parameters_from
 from triptych_serving.services.oip.tasks import OPTIONS
 
