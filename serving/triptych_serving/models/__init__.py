@@ -1,4 +1,4 @@
 """Loaded models of every task: from validated input to plain results.
 
-Imports the engines, `text`, `images` and `bundle`; imported by `repository` and `services`.
+Imports the engines, `text`, `images` and `bundle`; imported by `repository`, `rpc`, `services` and `observability`.
 """

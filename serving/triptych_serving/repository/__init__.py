@@ -1,4 +1,4 @@
 """Model repositories: versions, policies, loading, placement on devices, and the registry of loaded models.
 
-Imports `models`; imported by `rpc`, `services`, `observability` and the server.
+Imports `models` and lower layers; imported by `services`, `observability` and the server.
 """

@@ -1,4 +1,4 @@
 """The path of every gRPC call: dispatch, call context, guards, limits, status and the hand-over to an engine.
 
-Knows no service. Imports `repository` and lower layers; imported by `services`, `security`, `observability` and the server.
+Knows no service. Imports `models` and lower layers; imported by every package above.
 """

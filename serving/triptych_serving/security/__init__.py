@@ -1,4 +1,4 @@
 """Authentication and encryption: API keys, certificates, TLS, and the guard that checks every call.
 
-Imports `rpc` and `errors`; imported by the server and the command line.
+Imports `rpc` and `errors`; imported by `gateway`, the server and the command line.
 """

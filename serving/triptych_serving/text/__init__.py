@@ -1,4 +1,4 @@
 """Text to token ids and back: tokenizers, validation of texts, spans of tokens, and language pairs.
 
-Imports `bundle` and `runtime`; imported by `models` and `services`.
+Imports `bundle` and `runtime`; imported by `decoding`, `models` and the packages above.
 """

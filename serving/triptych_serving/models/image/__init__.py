@@ -1,4 +1,1 @@
-"""Image classification models.
-
-Imported by `repository` and `services`.
-"""
+"""Image classifiers, and autoencoders, which generate images."""

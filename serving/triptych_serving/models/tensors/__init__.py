@@ -1,1 +1,1 @@
-"""Models of plain tensors. Imports `encoding`; imported by `repository` and `services`."""
+"""Models of plain tensors."""

@@ -1,4 +1,1 @@
-"""Models of the BERT family and their tasks.
-
-Imported by `repository` and `services`.
-"""
+"""Models of the BERT family and their tasks."""

@@ -1,4 +1,1 @@
-"""Translation models: preprocessing, decoding options, scoring, postprocessing.
-
-Imported by `repository` and `services`.
-"""
+"""Translation models: preprocessing, decoding options, scoring, postprocessing."""

@@ -1,4 +1,1 @@
-"""inference.GRPCInferenceService, the Open Inference Protocol v2: conversion of tensors to plain values and back.
-
-Imported by `wiring`.
-"""
+"""inference.GRPCInferenceService, the Open Inference Protocol v2: conversion of tensors to plain values and back."""
