@@ -486,6 +486,7 @@ def generating(**parameters: Any) -> dict[str, Any]:
         ("/embed", {"inputs": "a", "prompt_name": "query"}, 400, "prompt_name: 'query' is not supported"),
         ("/predict", {"inputs": TEXTS}, 404, "no model classifies text;"),
         ("/rerank", {"query": "a", "texts": ["b"]}, 404, "no model reranks"),
+        ("/rerank", {"query": "a", "texts": ["b"], "return_text": 1}, 400, "return_text: int 1, must be true or false"),
         ("/embed", {"inputs": "a", "model": "other"}, 404, "other"),
     ],
 )

@@ -48,9 +48,9 @@ async def rerank(call: HttpCall) -> list[dict[str, Any]]:
     given = await call.json()
     given.refuse(RIGHT)
     texts, _ = given.take_texts("texts")
+    with_text = given.take("return_text", bool, False)
     options = given.take_given(OPTIONS)
     response = await call.ask(rerank_pb2.RerankRequest(query=given.take("query", str), documents=texts, **options))
-    with_text = given.take("return_text", bool, False)
 
     def ranked(one: Any) -> dict[str, Any]:
         return {"index": one.index, "score": one.score, **({"text": texts[one.index]} if with_text else {})}
