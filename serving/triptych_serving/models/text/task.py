@@ -37,10 +37,6 @@ class TextParts:
     limits: QueueLimits  # of the queue and of one request
 
 
-def _text_itself(_: TextParts, text: str) -> TextInput:
-    return text
-
-
 def text_twice(_: TextParts, text: str) -> TextInput:
     """Return a pair as the example of a task."""
     return text, text
@@ -62,7 +58,7 @@ class TextTask(Generic[Result]):
     name: str
     verb: str
     prepare: Callable[..., Steps[Work[Result]]]
-    example: Callable[[TextParts, str], TextInput] = _text_itself
+    example: Callable[[TextParts, str], TextInput] = lambda _, text: text
     names: InputNames = CONTENTS
 
 

@@ -41,12 +41,7 @@ class Translation:
         return self.hypotheses[0].text
 
 
-def assemble(texts: Sequence[PreparedText], tokenizer: TranslationTokenizer) -> Iterator[Translation]:
-    """Convert finished rows to translations, one for each text."""
-    return filter(None, assemble_steps(texts, tokenizer))
-
-
-def assemble_steps(texts: Sequence[PreparedText], tokenizer: TranslationTokenizer) -> Iterator[Translation | None]:
+def assemble(texts: Sequence[PreparedText], tokenizer: TranslationTokenizer) -> Iterator[Translation | None]:
     """Convert finished rows in small steps: yields translations, and None in between."""
     for start in range(0, len(texts), DECODED_TOGETHER):
         some = texts[start : start + DECODED_TOGETHER]

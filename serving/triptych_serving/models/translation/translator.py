@@ -17,7 +17,7 @@ from triptych_serving.models.decode_model import DecodeModel, DecodeModelOptions
 from triptych_serving.models.request_cost import check_characters, check_rows
 from triptych_serving.models.translation.memory_plan import memory_plan
 from triptych_serving.models.translation.options import DEFAULTS
-from triptych_serving.models.translation.postprocess import GrowingText, Translation, assemble, assemble_steps
+from triptych_serving.models.translation.postprocess import GrowingText, Translation, assemble
 from triptych_serving.models.translation.preprocess import PreparedRequest, Preprocessor
 from triptych_serving.models.translation.scoring import Scorer, TranslationScore
 from triptych_serving.runtime.native.library import native_kernels
@@ -106,11 +106,11 @@ class Translator(DecodeModel[LaneFactory]):
 
     def outputs(self, prepared: PreparedRequest) -> Iterator[Translation]:
         """Convert finished rows to translations, one for each text."""
-        return assemble(prepared.texts, self.tokenizer)
+        return filter(None, self.output_steps(prepared))
 
     def output_steps(self, prepared: PreparedRequest) -> Iterator[Translation | None]:
         """Convert finished rows in small steps: yields translations, and None in between."""
-        return assemble_steps(prepared.texts, self.tokenizer)
+        return assemble(prepared.texts, self.tokenizer)
 
     def growing(self, prepared: PreparedRequest) -> list[GrowingText]:
         """Return the texts of a stream."""

@@ -40,7 +40,7 @@ def echo(row: Row) -> None:
 
 
 def output_of(codec: TranslationTokenizer, text: PreparedText) -> Translation:
-    [output] = assemble([text], codec)
+    [output] = filter(None, assemble([text], codec))
     return output
 
 
