@@ -111,7 +111,7 @@ def http_status(error: RpcError) -> int:
 
 
 def renamed(error: RpcError, names: Mapping[str, str]) -> RpcError:
-    """Return an error that calls the field which its message begins with, and options further on, as `names` says.
+    """Return an error with other names for fields: for the one that its message begins with, and for options further on.
 
     The name of a field is also that of its members.
     """

@@ -46,8 +46,8 @@ def assemble(texts: Sequence[PreparedText], tokenizer: TranslationTokenizer) -> 
     for start in range(0, len(texts), DECODED_TOGETHER):
         some = texts[start : start + DECODED_TOGETHER]
         every = [(row, hypothesis) for text in some for row in text.rows for hypothesis in row.hypotheses]
-        spoken = tokenizer.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
-        decoded = {id(hypothesis): text for (_, hypothesis), text in zip(every, spoken, strict=True)}
+        sentences = tokenizer.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
+        decoded = {id(hypothesis): sentence for (_, hypothesis), sentence in zip(every, sentences, strict=True)}
         del every
         for text in some:
             yield (yield from _output(text, decoded, tokenizer))
@@ -81,20 +81,20 @@ class GrowingText:
         """Return the next piece after one of its rows, `changed`, got more tokens or finished; often empty."""
         if self.is_done or (changed is not self._current and self._current.finish is None):
             return ""
-        said = []
+        pieces = []
         while not self.is_done and self._current.finish is not None:
             row = self._current
             sentence = self._tokenizer.decode([row.shown(row.hypotheses[0].tokens)])[0]
-            said.append(self._next_piece(sentence))
+            pieces.append(self._next_piece(sentence))
             self._gap += self.text.sentences.gap_after(self._done, sentence)
             self._done += 1
             self._pieces = TextPieces()
         last = "" if self.is_done else self._tokenizer.decode_stable(self._current.shown(self._current.tokens))
-        return "".join((*said, self._next_piece(last)))
+        return "".join((*pieces, self._next_piece(last)))
 
     def _next_piece(self, sentence: str) -> str:
-        said, self._gap = self._gap + self._pieces.advance(sentence), ""
-        return said
+        piece, self._gap = self._gap + self._pieces.advance(sentence), ""
+        return piece
 
     @property
     def _current(self) -> Row:
@@ -117,23 +117,23 @@ def _joined(
 ) -> TranslationHypothesis:
     search = text.rows[0].search
     cut = any(sentence.finish is Finish.LENGTH for sentence in sentences)
-    spoken = [decoded[id(sentence)] for sentence in sentences]
+    translated = [decoded[id(sentence)] for sentence in sentences]
     return TranslationHypothesis(
-        text.sentences.join(spoken),
+        text.sentences.join(translated),
         Finish.LENGTH if cut else Finish.STOP,
         sum(len(row.shown(sentence.tokens)) for row, sentence in zip(text.rows, sentences, strict=True)),
         sum(sentence.score or 0.0 for sentence in sentences) if search.scores else None,
         _alignment(text, sentences) if search.alignment else None,
-        _spans(text, sentences, spoken, tokenizer) if search.alignment else (),
+        _spans(text, sentences, translated, tokenizer) if search.alignment else (),
     )
 
 
 def _spans(
-    text: PreparedText, sentences: Sequence[Hypothesis], spoken: Sequence[str], tokenizer: TranslationTokenizer
+    text: PreparedText, sentences: Sequence[Hypothesis], translated: Sequence[str], tokenizer: TranslationTokenizer
 ) -> tuple[Span, ...]:
     shown = [row.shown(sentence.tokens) for row, sentence in zip(text.rows, sentences, strict=True)]
-    own = [target_spans(said, tokens, tokenizer.decode) for said, tokens in zip(spoken, shown, strict=True)]
-    return joined_spans(text.sentences, spoken, own)
+    own = [target_spans(one, tokens, tokenizer.decode) for one, tokens in zip(translated, shown, strict=True)]
+    return joined_spans(text.sentences, translated, own)
 
 
 def _alignment(text: PreparedText, sentences: Sequence[Hypothesis]) -> NDArray[np.float32]:

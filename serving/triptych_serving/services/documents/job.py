@@ -75,7 +75,7 @@ class DocumentJob:
         yield Response(summary=summary)
 
     async def _translate(self, worker: DocumentWorker, total: int) -> AsyncGenerator[Response]:
-        done, told = 0, monotonic()
+        done, reported = 0, monotonic()
         yield progress(0, total)
 
         async def advance(results: Results, room: int) -> Step:
@@ -87,8 +87,8 @@ class DocumentJob:
                 self._sentence_count += step.sentences
                 for finding in step.findings:
                     yield finding_to(finding)
-                if monotonic() - told >= PROGRESS_SECONDS or (step.finished and done == total):
-                    told = monotonic()
+                if monotonic() - reported >= PROGRESS_SECONDS or (step.finished and done == total):
+                    reported = monotonic()
                     yield progress(done, total)
 
 
