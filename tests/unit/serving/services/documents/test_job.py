@@ -10,6 +10,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -313,7 +314,8 @@ async def test_a_large_archive_is_not_listed(processes: DocumentWorkers, monkeyp
         raise AssertionError
 
     monkeypatch.setattr(document_workers, "unpacked_bytes", list_members)
-    assert (await anext(job_of(processes).responses(b"PK"))).progress.segments == 1
+    async with aclosing(job_of(processes).responses(b"PK")) as responses:
+        assert (await anext(responses)).progress.segments == 1
 
 
 def test_the_size_of_an_archive_is_that_of_its_members() -> None:
