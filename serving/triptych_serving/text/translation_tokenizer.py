@@ -1,6 +1,5 @@
 """The tokenizer of a translation bundle: text to ids and back."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -18,11 +17,11 @@ from triptych_serving.text.validation import (
     TextLimits,
     encode_steps,
 )
+from triptych_serving.text.vocabulary import BYTE
 from triptych_text.steps import Steps, finish
 
 NO_TOKENS = "the text has no tokens, the model's tokenizer removes all of its characters"
 REPLACEMENT = "\ufffd"  # result of decoding an unfinished UTF-8 sequence
-BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # a token for one byte of a character that the vocabulary lacks
 
 
 @dataclass(frozen=True, slots=True)

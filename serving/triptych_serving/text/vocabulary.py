@@ -15,7 +15,7 @@ from triptych_serving.text.tokenizers import Tokenizer
 
 PATTERNS = 1024  # texts whose tokens are cached: some kilobytes each, at most a few bytes per token of the vocabulary
 
-BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # SentencePiece's byte fallback
+BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # a token for one byte of a character that the vocabulary lacks
 CLOSERS = frozenset(".?!,")  # WordPiece's clean-up removes the space before these
 
 Ids = NDArray[np.int64]

@@ -21,6 +21,7 @@ from triptych_serving.models.text.task import TextParts, TextTask, make_row
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
+from triptych_serving.text.spans import Span
 from triptych_serving.text.tokenizers import Encoding, is_unicode
 from triptych_serving.text.validation import CONTENTS
 from triptych_text.steps import Steps
@@ -33,7 +34,6 @@ MAX_ANSWER_BYTES = 1 << 26  # of one request, also where no response limits it: 
 LONGEST_TARGET = 256  # characters; no token is longer
 TARGETS_TOGETHER = 64  # looked up in one step
 
-Span = tuple[int, int]
 Ids = NDArray[np.int64]
 
 
