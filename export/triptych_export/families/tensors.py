@@ -26,7 +26,7 @@ from triptych_export.onnx_files.layout import OnnxFile
 from triptych_export.onnx_files.trial import try_run
 from triptych_serving.bundle.manifest import TENSORS
 from triptych_serving.bundle.manifest.image import LABELS_FILE
-from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec, datatype_of
+from triptych_serving.bundle.manifest.tensors import DATATYPES, NUMPY, TensorSpec
 from triptych_serving.runtime.session import Session
 
 MOST_VALUES = 1 << 24  # of generated inputs: with many free dimensions, large sizes would fill the memory
@@ -232,7 +232,7 @@ def _spec(one: ValueInfoProto) -> TensorSpec:
     if not one.type.HasField("tensor_type"):
         raise SourceError(f"tensor {one.name!r:.60}: it is no tensor, but of the kind {one.type.WhichOneof('value')}")
     try:
-        datatype = datatype_of(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        datatype = DATATYPES[helper.tensor_dtype_to_np_dtype(kind.elem_type)]
     except (KeyError, TypeError, ValueError) as error:
         names = {number: name for name, number in TensorProto.DataType.items()}
         found = names.get(kind.elem_type, kind.elem_type)

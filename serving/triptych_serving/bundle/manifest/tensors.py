@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,16 +16,7 @@ NUMPY: Mapping[str, str] = {
     **{f"{sign}INT{8 * size}": f"<{kind}{size}" for size in (1, 2, 4, 8) for sign, kind in (("", "i"), ("U", "u"))},
     **{f"FP{8 * size}": f"<f{size}" for size in (2, 4, 8)},
 }
-
-
-def datatype_of(kind: Any) -> str:
-    """Return the name of a numpy type in the protocol.
-
-    Raises:
-        KeyError: it has none.
-    """
-    names = {np.dtype(code): name for name, code in NUMPY.items()}
-    return names[np.dtype(kind)]
+DATATYPES = {np.dtype(code): name for name, code in NUMPY.items()}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.bundle.manifest.tensors import NUMPY, datatype_of
+from triptych_serving.bundle.manifest.tensors import DATATYPES, NUMPY
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.rpc.call_context import GrpcContext, ModelUseScope
@@ -92,7 +92,7 @@ def response_to(
             response.outputs.add(name=name, datatype=BYTES, shape=shape)
             contents.append(packed)
             continue
-        response.outputs.add(name=name, datatype=datatype_of(array.dtype), shape=array.shape)
+        response.outputs.add(name=name, datatype=DATATYPES[array.dtype], shape=array.shape)
         contents.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return response, contents
 

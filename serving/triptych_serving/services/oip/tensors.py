@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.inference import open_inference_pb2 as pb
+from triptych_serving.bundle.manifest.tensors import NUMPY
 from triptych_serving.errors import InvalidInputError
 
 BYTES, FP32, INT64, UINT32 = "BYTES", "FP32", "INT64", "UINT32"
-DTYPES: dict[str, Any] = {FP32: np.dtype("<f4"), INT64: np.dtype("<i8"), UINT32: np.dtype("<u4")}
 FILL: dict[str, Any] = {FP32: 0.0, INT64: -1, UINT32: 0}  # pads ragged results to a rectangle; of BYTES, empty elements do
 # Where a tensor that is not raw has its values.
 CONTENTS: Mapping[str, str] = {
@@ -110,7 +110,7 @@ def unpack(name: str, raw: bytes, count: int) -> list[bytes]:
 
 def element_bytes(datatype: str) -> int:
     """Return the size of an element in raw contents; of BYTES, the least one."""
-    return _LENGTH.size if datatype == BYTES else int(DTYPES[datatype].itemsize)
+    return _LENGTH.size if datatype == BYTES else np.dtype(NUMPY[datatype]).itemsize
 
 
 def encode(
@@ -136,7 +136,7 @@ def encode(
         packed = bytearray()
         _pack(values, shape, packed)
         return shape, packed
-    array = np.full(shape, FILL[datatype], DTYPES[datatype])
+    array = np.full(shape, FILL[datatype], NUMPY[datatype])
     _copy(values, array)
     return shape, array.ravel().view(np.uint8).data
 
