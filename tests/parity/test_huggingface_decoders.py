@@ -1,6 +1,7 @@
 """Imported decoder-only models against transformers: the same logits, and the tokens of `generate()` for ragged prompts."""
 
 import json
+import math
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -193,14 +194,19 @@ def test_settings_come_from_the_files(tmp_path: Path) -> None:
     assert (source.template, source.variables) == ("{{ messages }}", {"eos_token": END, "bos_token": "<|im_start|>"})
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+PLAIN = {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}, "max_position_embeddings": 512}
+GGUF_CHANGES: dict[str, dict[str, Any]] = {
+    **{"llama": PLAIN, "qwen3": PLAIN, "gemma": {}, "granite": {}, "phi3": {}},
+    "gemma2": {"query_pre_attn_scalar": 10},
+    "gemma3": {"query_pre_attn_scalar": 10, "num_hidden_layers": 6, "sliding_window_pattern": 6},
+}
+
+
+@pytest.mark.parametrize("family", GGUF_CHANGES)
 @torch.inference_mode()
 def test_a_gguf_file_is_read(family: str, tmp_path: Path) -> None:
-    model = small_decoder(family, tmp_path / "checkpoint")
-    model.config.rope_parameters = {"rope_type": "default", "rope_theta": 10_000.0}
-    model.config.max_position_embeddings = 512
-    model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
-    path = write_gguf(model, tmp_path)
+    model = small_decoder(family, tmp_path / "checkpoint", tie_word_embeddings=True, **GGUF_CHANGES[family])
+    path = write_gguf(family, model, tmp_path)
     loaded = load(open_gguf(path))
     assert isinstance(loaded, GenerationSource)
     ids = torch.randint(0, 352, (1, 30))
@@ -211,25 +217,23 @@ def test_a_gguf_file_is_read(family: str, tmp_path: Path) -> None:
     for text in ("A bicycle, isn't it?\n 12 naïve <|im_end|>", ""):
         assert loaded.tokenizer.encode(text).ids == expected.encode(text).ids
     assert (loaded.ends, loaded.start, loaded.template) == ((2,), 1, "{{ messages }}")
-    assert generation_manifest(loaded)["generation"]["max_length"] == 256
+    assert generation_manifest(loaded)["generation"]["max_length"] == min(256, loaded.model.config.max_positions)
 
 
-def write_gguf(model: Any, folder: Path) -> Path:
-    """Write a model in llama.cpp's form: float16 weights; of a Llama, pairs of neighbours in queries and keys."""
+def write_gguf(family: str, model: Any, folder: Path) -> Path:
+    """Write a model in llama.cpp's form: float16 weights; of Llama and Granite, pairs of neighbours in queries and keys."""
     config, path = model.config, folder / "model.gguf"
     content = json.loads((folder / "checkpoint/tokenizer.json").read_text(encoding="utf-8"))
     tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
-    writer = gguf.GGUFWriter(path, config.model_type)
+    writer = gguf.GGUFWriter(path, family)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(10_000.0)
+    write_options(writer, family, config)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
@@ -238,7 +242,7 @@ def write_gguf(model: Any, folder: Path) -> Path:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_chat_template("{{ messages }}")
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[config.model_type.upper()], config.num_hidden_layers)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[family.upper()], config.num_hidden_layers)
     for name, tensor in model.state_dict().items():
         stem, _, part = name.rpartition(".")
         values = tensor.half().float()
@@ -247,7 +251,9 @@ def write_gguf(model: Any, folder: Path) -> Path:
             continue  # tied
         if "embed_tokens" in name:
             values = values[: len(tokens)]
-        if stem.endswith(("q_proj", "k_proj")) and config.model_type == "llama":
+        if stem.endswith("norm") and family.startswith("gemma"):
+            values = values + 1
+        if stem.endswith(("q_proj", "k_proj")) and family in {"llama", "granite"}:
             heads = config.num_attention_heads if stem.endswith("q_proj") else config.num_key_value_heads
             values = torch.unflatten(values, 0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
         kind = np.float16 if values.dim() > 1 else np.float32
@@ -257,6 +263,37 @@ def write_gguf(model: Any, folder: Path) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def write_options(writer: Any, family: str, config: Any) -> None:
+    """Write what only some families have, as llama.cpp's converter does."""
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if family not in {"granite", "phi3"}:
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+    if family in {"gemma2", "gemma3", "phi3"}:
+        writer.add_sliding_window(config.sliding_window)
+    if family == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if family == "gemma3":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_float32("gemma3.rope.freq_base_swa", config.rope_parameters["sliding_attention"]["rope_theta"])
+    if family == "granite":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+    if family == "phi3":
+        original, size = config.original_max_position_embeddings, config.hidden_size // config.num_attention_heads
+        factor = config.max_position_embeddings / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_dimension_count(int(rope["partial_rotary_factor"] * size))
+        writer.add_rope_scaling_attn_factors((1 + math.log(factor) / math.log(original)) ** 0.5)
+        for name in ("short", "long"):
+            writer.add_tensor(f"rope_factors_{name}.weight", np.array(rope[f"{name}_factor"], np.float32))
 
 
 @torch.inference_mode()

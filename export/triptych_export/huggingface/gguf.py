@@ -5,7 +5,7 @@ Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,61 @@ LLAMA_NAMES = {
     "blk.{i}.ffn_up": "model.layers.{i}.mlp.up_proj",
     "blk.{i}.ffn_down": "model.layers.{i}.mlp.down_proj",
 }
-FAMILIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "llama": ("LlamaForCausalLM", LLAMA_NAMES),
-    "qwen2": ("Qwen2ForCausalLM", LLAMA_NAMES),
-    "qwen3": ("Qwen3ForCausalLM", LLAMA_NAMES),
+# Norms before and after each sub-layer, of Gemma 2 and 3.
+GEMMA_NAMES = {
+    **LLAMA_NAMES,
+    "blk.{i}.post_attention_norm": "model.layers.{i}.post_attention_layernorm",
+    "blk.{i}.ffn_norm": "model.layers.{i}.pre_feedforward_layernorm",
+    "blk.{i}.post_ffw_norm": "model.layers.{i}.post_feedforward_layernorm",
+}
+PHI3_NAMES = {
+    **LLAMA_NAMES,
+    "blk.{i}.attn_qkv": "model.layers.{i}.self_attn.qkv_proj",
+    "blk.{i}.ffn_up": "model.layers.{i}.mlp.gate_up_proj",
+}
+
+
+@dataclass(frozen=True)
+class GgufFamily:
+    """What is different in the files of an architecture of llama.cpp."""
+
+    architecture: str  # class of its checkpoints
+    names: Mapping[str, str] = field(default_factory=lambda: LLAMA_NAMES)  # the checkpoints' names of the tensors
+    # Metadata besides MEMBERS, and the members of config.json that they become; absent or 0: no member.
+    members: Mapping[str, str] = field(default_factory=dict)
+    model_type: str = ""  # of config.json; empty: the architecture's name
+    neighbours: bool = False  # queries and keys are rotated with their neighbours; checkpoints pair the halves of a head
+    norm_shift: float = 0.0  # what the checkpoints' norms lack
+    wide_layers: int = (
+        0  # number of layers with which attention is scaled by the width of queries without `attention.key_length`
+    )
+
+
+WINDOW = {"attention.sliding_window": "sliding_window"}
+LIMITS = {name: name for name in ("attn_logit_softcapping", "final_logit_softcapping")}
+GRANITE = {
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+}
+LOCAL_BASE = {"rope.freq_base_swa": "rope_local_base_freq"}
+PHI3 = {
+    **WINDOW,
+    "rope.scaling.original_context_length": "original_max_position_embeddings",
+    "rope.scaling.attn_factor": "attention_factor",
+}
+FAMILIES: Mapping[str, GgufFamily] = {
+    "gemma": GgufFamily("GemmaForCausalLM", norm_shift=1.0),
+    "gemma2": GgufFamily("Gemma2ForCausalLM", GEMMA_NAMES, {**WINDOW, **LIMITS}, norm_shift=1.0, wide_layers=46),
+    "gemma3": GgufFamily(
+        "Gemma3ForCausalLM", GEMMA_NAMES, {**WINDOW, **LIMITS, **LOCAL_BASE}, "gemma3_text", norm_shift=1.0, wide_layers=62
+    ),
+    "granite": GgufFamily("GraniteForCausalLM", members=GRANITE, neighbours=True),
+    "llama": GgufFamily("LlamaForCausalLM", neighbours=True),
+    "phi3": GgufFamily("Phi3ForCausalLM", PHI3_NAMES, PHI3),
+    "qwen2": GgufFamily("Qwen2ForCausalLM"),
+    "qwen3": GgufFamily("Qwen3ForCausalLM"),
 }
 # Metadata of the architecture, and the members of config.json that they become.
 MEMBERS = {
@@ -61,11 +112,20 @@ MEMBERS = {
     "rope.freq_base": "rope_theta",
 }
 OPTIONAL = ("attention.head_count_kv", "attention.key_length", "rope.freq_base")
-NEUTRAL = ("vocab_size", "attention.value_length", "rope.dimension_count", "rope.scaling.type", "rope.scaling.factor")
+NEUTRAL = (
+    *("vocab_size", "attention.value_length"),
+    *("rope.dimension_count", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.finetuned"),
+)
 DIVISORS = "rope_freqs.weight"  # of the rotary frequencies, where a checkpoint has rope_type llama3
+FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}  # the same of longrope
 # How byte-level tokenizers cut texts before they merge bytes, by llama.cpp's names; "": as GPT-2.
 DIGITS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{%s}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-CUTS = {"gpt-2": "", "smollm": r"\p{N}", "qwen2": DIGITS % "1", "llama-bpe": DIGITS % "1,3"}
+CUTS = {
+    "gpt-2": "",
+    **dict.fromkeys(("smollm", "starcoder", "refact"), r"\p{N}"),
+    "qwen2": DIGITS % "1",
+    **dict.fromkeys(("llama-bpe", "dbrx"), DIGITS % "1,3"),
+}
 
 
 def open_gguf(path: Path) -> "GgufFolder":
@@ -93,29 +153,43 @@ class GgufFolder(Folder):
     metadata: Mapping[str, Any] = ()  # type: ignore[assignment]
     reader: Any = None
 
+    @property
+    def family(self) -> GgufFamily:
+        """The architecture's."""
+        return FAMILIES[self.metadata["general.architecture"]]
+
     @cached_property
     def config(self) -> Members:
         """The members that config.json would have."""
         kind = self.metadata["general.architecture"]
         given = {name.removeprefix(f"{kind}."): value for name, value in self.metadata.items() if name.startswith(f"{kind}.")}
-        if unknown := sorted(given.keys() - MEMBERS.keys() - set(NEUTRAL)):
+        if unknown := sorted(given.keys() - MEMBERS.keys() - self.family.members.keys() - set(NEUTRAL)):
             raise SourceError(f"{self.path}: {kind}.{unknown[0]}: {given[unknown[0]]!r:.60} is not supported")
         wanted = {theirs: ours for theirs, ours in MEMBERS.items() if theirs in given or theirs not in OPTIONAL}
+        wanted |= {theirs: ours for theirs, ours in self.family.members.items() if given.get(theirs)}
         members: dict[str, Any] = {ours: self._positive(f"{kind}.{theirs}") for theirs, ours in wanted.items()}
-        size = members.get("head_dim", members["hidden_size"] // members["num_attention_heads"])
-        if given.get("rope.dimension_count", size) != size:
-            raise SourceError(f"{self.path}: {kind}.rope.dimension_count: {given['rope.dimension_count']} is not {size}")
+        size = width = members["hidden_size"] // members["num_attention_heads"]
+        size = members.get("head_dim", size)
+        if self.family.wide_layers:
+            scale = width if members["num_hidden_layers"] == self.family.wide_layers else size
+            members["query_pre_attn_scalar"] = scale
+        if (rotated := given.get("rope.dimension_count", size)) != size:
+            if kind != "phi3":
+                raise SourceError(f"{self.path}: {kind}.rope.dimension_count: {rotated} is not {size}")
+            members["partial_rotary_factor"] = rotated / size
         if (scaling := given.get("rope.scaling.type", "none")) != "none":
             members["rope_scaling"] = {"type": scaling, "factor": given.get("rope.scaling.factor")}
         tensors = {tensor.name: tensor for tensor in self.reader.tensors}
         if DIVISORS in tensors:
             members["rope_scaling"] = self._llama3(torch.tensor(tensors[DIVISORS].data), members, size)
+        if factors := {ours: tensors[theirs].data.tolist() for ours, theirs in FACTORS.items() if theirs in tensors}:
+            members["rope_scaling"] = {"type": "longrope", "attention_factor": members.pop("attention_factor", None), **factors}
         ends = [self._special(name) for name in ("eos", "eot")]
         return Members(
             {
                 **members,
-                "model_type": kind,
-                "architectures": [FAMILIES[kind][0]],
+                "model_type": self.family.model_type or kind,
+                "architectures": [self.family.architecture],
                 "vocab_size": len(self._tokens),
                 "tie_word_embeddings": "output.weight" not in tensors,
                 "eos_token_id": list(dict.fromkeys(end for end in ends if end is not None)) or None,
@@ -214,7 +288,7 @@ class GgufFolder(Folder):
             tokenizer = Tokenizer(BPE(ids, merges, ignore_merges=cut == "llama-bpe"))
         except Exception as error:  # the package has no class for its errors
             raise SourceError(f"{self.path}: tokenizer.ggml.merges: the tokens lack a part or a result: {error}") from error
-        whole = not CUTS[cut] or cut == "smollm"  # then cut as GPT-2 does, too
+        whole = CUTS[cut] in ("", CUTS["smollm"])  # then cut as GPT-2 does, too
         steps = [pre_tokenizers.Split(Regex(CUTS[cut]), "isolated")] if CUTS[cut] else []
         last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=whole)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*steps, last])
@@ -236,9 +310,9 @@ class _Shard:
     """Tensors of a GGUF file under the checkpoint's names."""
 
     def __init__(self, folder: GgufFolder) -> None:
-        self._config = folder.config.whole
-        names = FAMILIES[self._config["model_type"]][1]
-        self._tensors = {_rename(tensor.name, names): tensor for tensor in folder.reader.tensors if tensor.name != DIVISORS}
+        self._config, self._family = folder.config.whole, folder.family
+        kept = [tensor for tensor in folder.reader.tensors if tensor.name not in (DIVISORS, *FACTORS.values())]
+        self._tensors = {_rename(tensor.name, self._family.names): tensor for tensor in kept}
         self.shapes = {name: torch.Size(int(size) for size in reversed(t.shape)) for name, t in self._tensors.items()}
 
     def read(self, name: str) -> Tensor:
@@ -246,10 +320,11 @@ class _Shard:
 
         stored = self._tensors[name]
         tensor = torch.from_numpy(dequantize(stored.data, stored.tensor_type).copy()).view(self.shapes[name])
-        if self._config["model_type"] == "llama" and re.search(r"\.[qk]_proj\.", name):
+        if name.endswith("norm.weight"):
+            return tensor - self._family.norm_shift
+        if self._family.neighbours and re.search(r"\.[qk]_proj\.", name):
             heads = self._config["num_attention_heads"]
             count = heads if ".q_proj." in name else self._config.get("num_key_value_heads", heads)
-            # llama.cpp rotates neighbours; checkpoints pair the halves of a head.
             tensor = torch.unflatten(tensor, 0, (count, -1, 2)).transpose(1, 2).flatten(0, 2)
         return tensor
 
