@@ -23,6 +23,7 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.text.tasks import EMBEDDING_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_training.checkpoints.encoder import TextCheckpoint
+from triptych_training.models.rotary import Rotary
 
 from ..fixtures.decoders import END, small_decoder
 from ..fixtures.json_files import write_json
@@ -141,3 +142,4 @@ def test_long_texts_are_limited(tmp_path: Path) -> None:
     checkpoint = load(Folder(folder))
     assert isinstance(checkpoint, TextCheckpoint)
     assert checkpoint.model.config.max_positions == 12
+    assert {len(module.cosines) for module in checkpoint.model.modules() if isinstance(module, Rotary)} == {12}

@@ -59,7 +59,7 @@ PHI3_NAMES = {
 
 @dataclass(frozen=True)
 class GgufFamily:
-    """What is different in the files of an architecture of llama.cpp."""
+    """Description of an architecture of llama.cpp: how its files differ from the checkpoints of its class."""
 
     architecture: str  # class of its checkpoints
     names: Mapping[str, str] = field(default_factory=lambda: LLAMA_NAMES)  # the checkpoints' names of the tensors

@@ -179,12 +179,12 @@ def neighbours_rotated(_: Folder, config: GptConfig) -> Mapping[str, Change]:
 
 
 def rows_apart(heads: int, shared: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows of all queries' heads, all keys' and all values', `[H, D]`, `[K, D]` and `[K, D]`."""
+    """Return the rows of all queries' heads `[H, D]`, all keys' and all values', `[K, D]` each."""
     rows = torch.arange((heads + 2 * shared) * size).view(-1, size)
     return rows[:heads], rows[heads:-shared], rows[-shared:]
 
 
 def rows_by_group(heads: int, shared: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """As `rows_apart`, where each head of keys follows the queries that share it, and precedes its values."""
+    """Return rows as `rows_apart` does, where a head of keys follows the queries that share it, and precedes its values."""
     groups = torch.arange((heads + 2 * shared) * size).view(shared, -1, size)
     return groups[:, :-2].flatten(0, 1), groups[:, -2], groups[:, -1]

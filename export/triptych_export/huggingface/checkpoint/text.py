@@ -22,6 +22,7 @@ from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
 from triptych_training.checkpoints.encoder import TextCheckpoint, make_bert
 from triptych_training.models.bert import Bert, BertForEmbedding, EncoderConfig, EncoderModel
 from triptych_training.models.gpt_encoder import GptForEmbedding
+from triptych_training.models.rotary import Rotary
 
 MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -218,6 +219,9 @@ def prepare_tokenizer(tokenizer: Tokenizer, settings: SentenceSettings) -> None:
 
 def _shorten(model: EncoderModel | GptForEmbedding, limit: int) -> None:
     """Reduce a model's positions to `limit`."""
+    for module in model.modules():
+        if isinstance(module, Rotary):
+            module.cosines, module.sines = module.cosines[:limit].clone(), module.sines[:limit].clone()
     if isinstance(model, GptForEmbedding):
         model.config = model.bert.config = model.config.shortened(limit)
         return
