@@ -20,8 +20,11 @@ from triptych_export.huggingface.folder import Folder
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.text import text_model
 from triptych_serving.models.text.tasks import EMBEDDING_TASK
 from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.runtime.native.library import LEVEL
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.rotary import Rotary
 
@@ -106,11 +109,27 @@ def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     manifest = bundle.manifest_of(TextManifest)
     expected = expected_vectors(case, folder)
     assert (manifest.task, manifest.hidden_size, manifest.normalize) == ("text-embedding", expected.shape[1], True)
+    assert bool(manifest.causal_head) == (name != "gemma")
     with closing(TextModel("model", 1, bundle, EncoderOptions("fp32", runs=1))) as served:
         alone = [served.run(EMBEDDING_TASK, [text])[0].values for text in TEXTS]
         together = [each.values for each in served.run(EMBEDDING_TASK, TEXTS)]
     np.testing.assert_allclose(alone, expected, atol=2e-5)
     np.testing.assert_allclose(together, expected, atol=2e-5)
+
+
+def test_without_kernels_texts_must_be_shorter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime's causal attention needs memory for all pairs of tokens."""
+    case = CASES["mistral"]
+    folder = write_case(case, tmp_path / "theirs")
+    bundle = open_bundle(export(folder, ExportOptions(tmp_path / "models", precisions=("fp32",)), lambda line: None))
+    monkeypatch.setenv(LEVEL, "off")
+    monkeypatch.setattr(text_model, "LONGEST_WITHOUT_KERNELS", 12)
+    with closing(TextModel("model", 1, bundle, EncoderOptions("fp32", runs=1))) as served:
+        [result] = served.run(EMBEDDING_TASK, ["x"])
+        assert "at most 12 tokens" in served.describe()
+        with pytest.raises(InvalidInputError, match="at most 12"):
+            served.run(EMBEDDING_TASK, TEXTS)
+    np.testing.assert_allclose(result.values, expected_vectors(case, folder)[TEXTS.index("x")], atol=2e-5)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from triptych_export.bundle_files import (
 from triptych_export.card import Description
 from triptych_export.families.family import EncoderFamily, Say
 from triptych_export.graphs.tracing import trace_text
+from triptych_export.graphs.weight_folding import cache_head_dim
 from triptych_export.parity.comparison import Outputs, spread, with_neighbours
 from triptych_export.parity.text import RowForm, TextRow, absent_ids, answer_in_session, answer_in_torch, make_rows, random_rows
 from triptych_serving.bundle.manifest import (
@@ -135,6 +136,8 @@ def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict
         manifest |= {name: True for name, value in flags.items() if value}
     if checkpoint.aggregation != "simple":
         manifest["aggregation"] = checkpoint.aggregation
+    if isinstance(model, GptForEmbedding) and not model.config.gpt.bidirectional:
+        manifest["causal_head"] = cache_head_dim(model.bert.gpt)
     if isinstance(model, StaticEmbedding):
         manifest["similarities"] = True
     if isinstance(model, Elmo):

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.cuda_translation import HALF_NEVER
-from triptych_export.graphs.layers import norm_heads
-from triptych_export.graphs.operators import KeyValues, causal_attention, top_k
+from triptych_export.graphs.layers import attend_causally
+from triptych_export.graphs.operators import KeyValues, top_k
 from triptych_export.graphs.translation import EDITS, GraphSettings, arg_max, block_width, edited, rank, suppress
 from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_training.models.attention import limit_softly
-from triptych_training.models.gpt import Gpt, GptLayer
-from triptych_training.models.rotary import RotaryAttention
+from triptych_training.models.gpt import Gpt
 
 PLACES = ("tokens", "positions", "total")
 
@@ -58,8 +57,7 @@ class CachedGpt(nn.Module):
         present: list[Tensor] = []
         for index, layer in enumerate(model.blocks):
             past = KeyValues(cache[2 * index], cache[2 * index + 1], 0)
-            context, key, value = self._attend(layer, layer.attention_residual.enter(x), past, chunk)
-            x = layer.finish(x, layer.attention.output(context))
+            x, key, value = attend_causally(layer, x, past, chunk.positions, chunk.total)
             present += [key, value]
         return model.norm(x), present
 
@@ -68,16 +66,6 @@ class CachedGpt(nn.Module):
         rows, length = chunk.tokens.shape
         last = (chunk.positions - chunk.starts).long() + torch.arange(rows) * length
         return hidden.flatten(0, 1).index_select(0, last)
-
-    @staticmethod
-    def _attend(layer: GptLayer, x: Tensor, past: KeyValues, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
-        own = layer.attention
-        rotary = (own.rotary.cosines, own.rotary.sines) if isinstance(own, RotaryAttention) else None
-        heads, new = (own.heads, own.kv_heads), [own.query_key_value(x)]
-        if own.query_norm is not None and own.key_norm is not None:  # before the rotation, which the operator computes
-            query, key, value = new[0].split(own.parts, dim=-1)
-            new = [norm_heads(query, own.query_norm, own.heads), norm_heads(key, own.key_norm, own.kv_heads), value]
-        return causal_attention(new, past, chunk.positions, chunk.total, heads, rotary, layer.window, own.cap)
 
 
 class GenerationGraph(nn.Module):

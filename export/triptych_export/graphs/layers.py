@@ -12,9 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triptych_export.errors import GraphError
 from triptych_export.graphs.input_scales import mark_input
-from triptych_export.graphs.operators import by_heads, fused_attention, gather_elements, packed_attention, rotary_embedding
-from triptych_training.models.attention import CrossAttention, KeyValues
+from triptych_export.graphs.operators import KeyValues as Caches
+from triptych_export.graphs.operators import (
+    by_heads,
+    causal_attention,
+    fused_attention,
+    gather_elements,
+    packed_attention,
+    rotary_embedding,
+)
+from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.gpt import GptLayer
 from triptych_training.models.modernbert import ModernBertLayer
@@ -126,18 +135,22 @@ class RotaryLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Layer of a decoder-only model over whole texts."""
+    """Layer of a decoder-only model over whole texts, where `attend_causally` does not serve: in both directions, or captured.
+
+    Raises:
+        GraphError: the layer limits its scores, which the operator does not.
+    """
 
     def __init__(self, layer: GptLayer) -> None:
         super().__init__()
+        if layer.attention.cap:
+            raise GraphError("attention: soft limits of scores are not supported in fp16 graphs of texts; leave out fp16")
         self.layer = layer
 
     def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
         """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32 bounds each row, `bias` `[1, 1, T, T]` is added to the scores."""
         own = self.layer.attention
-        query, key, value = own.query_key_value(self.layer.attention_residual.enter(x)).split(own.parts, dim=-1)
-        if own.query_norm is not None and own.key_norm is not None:
-            query, key = norm_heads(query, own.query_norm, own.heads), norm_heads(key, own.key_norm, own.kv_heads)
+        query, key, value = _projected(own, self.layer.attention_residual.enter(x))
         if isinstance(own, RotaryAttention):
             query, key = (rotary_embedding(each, own.rotary.cosines, own.rotary.sines) for each in (query, key))
         if own.heads > own.kv_heads:  # the operator has as many heads of keys as of queries
@@ -146,7 +159,32 @@ class DecoderLayer(nn.Module):
         return self.layer.finish(x, own.output(context))
 
 
-def norm_heads(x: Tensor, norm: nn.Module, heads: int) -> Tensor:
+def attend_causally(
+    layer: GptLayer, x: Tensor, past: Caches | None, positions: Tensor, total: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run a layer, prepared by `fold_gpt`, whose attention is one operator; the last arguments are those of `causal_attention`.
+
+    Returns:
+        `[B, S, E]`, and the caches of keys and values.
+    """
+    own, entered = layer.attention, layer.attention_residual.enter(x)
+    rotary = (own.rotary.cosines, own.rotary.sines) if isinstance(own, RotaryAttention) else None
+    new = [own.query_key_value(entered)] if own.query_norm is None else _projected(own, entered)
+    heads = own.heads, own.kv_heads
+    context, key, value = causal_attention(new, past, positions, total, heads, rotary, layer.window, own.cap)
+    return layer.finish(x, own.output(context)), key, value
+
+
+def _projected(attention: SelfAttention, x: Tensor) -> list[Tensor]:
+    """Queries, keys and values `[B, T, H*D]`, the former two normalised, and not yet rotated."""
+    query, key, value = attention.query_key_value(x).split(attention.parts, dim=-1)
+    if attention.query_norm is not None and attention.key_norm is not None:
+        query = _norm_heads(query, attention.query_norm, attention.heads)
+        key = _norm_heads(key, attention.key_norm, attention.kv_heads)
+    return [query, key, value]
+
+
+def _norm_heads(x: Tensor, norm: nn.Module, heads: int) -> Tensor:
     """Normalise each head of `[B, T, H*D]`."""
     return norm(torch.unflatten(x, -1, (heads, -1))).flatten(2)
 

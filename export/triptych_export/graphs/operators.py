@@ -66,7 +66,7 @@ def cached_attention(
 
 def causal_attention(
     new: Sequence[Tensor],
-    past: KeyValues,
+    past: KeyValues | None,
     positions: Tensor,
     total: Tensor,
     heads: tuple[int, int],
@@ -78,7 +78,7 @@ def causal_attention(
 
     Args:
         new: query `[B, S, H*D]`, key and value `[B, S, K*D]`, or one tensor of all three; the query carries the 1/sqrt(D).
-        past: `[B, K, T, D]`; the new keys and values are written at their positions.
+        past: `[B, K, T, D]`; the new keys and values are written at their positions. None, for whole rows: there is no cache.
         positions: `[B]` int32, position of each row's last token.
         total: `[1]` int32: T, or S for whole rows.
         heads: H and K, of queries and of keys and values.
@@ -89,8 +89,11 @@ def causal_attention(
     Returns:
         Context `[B, S, H*D]` and the caches, to be bound to the memory of the past ones.
     """
-    batch, length, _ = new[0].shape
+    batch, length, width = new[0].shape
     own, shared = heads
+    size = width // (own if len(new) > 1 else own + 2 * shared)
+    caches = (None, None) if past is None else (past.key, past.value)
+    shapes = [(batch, shared, length, size)] * 2 if past is None else [past.key.shape, past.value.shape]
     attributes: Attributes = {"num_heads": own, "kv_num_heads": shared, "scale": 1.0}
     if rotary is not None:
         attributes["do_rotary"] = 1
@@ -100,10 +103,10 @@ def causal_attention(
         attributes["softcap"] = cap
     context, key, value = torch.onnx.ops.symbolic_multi_out(
         f"{DOMAIN}::GroupQueryAttention",
-        (*new, *([None] * (3 - len(new))), past.key, past.value, positions, total, *(rotary or ())),
+        (*new, *([None] * (3 - len(new))), *caches, positions, total, *(rotary or ())),
         attrs=attributes,
         dtypes=(new[0].dtype,) * 3,
-        shapes=((batch, length, own * past.key.shape[-1]), past.key.shape, past.value.shape),
+        shapes=((batch, length, own * size), *shapes),
         version=1,
     )
     return context, key, value

@@ -15,10 +15,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_export.graphs.layers import DecoderLayer, DisentangledLayer, DistanceBias, FusedLayer, RotaryLayer, UnpackedLayer
+from triptych_export.graphs.layers import (
+    DecoderLayer,
+    DisentangledLayer,
+    DistanceBias,
+    FusedLayer,
+    RotaryLayer,
+    UnpackedLayer,
+    attend_causally,
+)
 from triptych_export.graphs.operators import bidirectional_rnn, look_up, top_k
 from triptych_export.graphs.recurrent import direction_weights
-from triptych_export.graphs.weight_folding import fuse_norms
+from triptych_export.graphs.weight_folding import fold_gpt, fuse_norms
 from triptych_training.models.bert import (
     Bert,
     BertForEmbedding,
@@ -108,18 +116,27 @@ class DebertaStates(nn.Module):
 
 
 class GptStates(nn.Module):
-    """Hidden states of a decoder-only model, some of whose layers may attend to a window only."""
+    """Hidden states of a decoder-only model; with `counted`, positions are counted from the ids.
 
-    def __init__(self, encoder: GptEncoder) -> None:
+    The operator of generation's graphs needs no scores of all pairs of tokens in memory, but a number on the host.
+    """
+
+    def __init__(self, encoder: GptEncoder, counted: bool) -> None:
         super().__init__()
-        self.gpt = fuse_norms(encoder.gpt)
-        self.layers = nn.ModuleList(DecoderLayer(layer) for layer in self.gpt.blocks)
+        self.gpt = fuse_norms(fold_gpt(encoder.gpt))
+        apart = counted or encoder.config.gpt.bidirectional
+        self.layers = nn.ModuleList(DecoderLayer(layer) for layer in self.gpt.blocks if apart)
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
         """Compute hidden states `[B, T, E]`; `numbers` holds the positions, `[1, T]`."""
         config, x = self.gpt.config, self.gpt.embed(ids)
         if self.gpt.positions is not None:
             x = x + functional.embedding(numbers, self.gpt.positions.weight)
+        if not self.layers:
+            total = torch.full((1,), ids.shape[1], dtype=torch.int32)
+            for block in self.gpt.blocks:
+                x, *_ = attend_causally(block, x, None, lengths - 1, total)
+            return self.gpt.norm(x)
         distances = numbers[0, :, None] - numbers  # [T, T]
         near = (distances.abs() if config.bidirectional else distances) < config.window
         bias = torch.zeros((), dtype=x.dtype).masked_fill(~near, NEVER)[None, None]
@@ -137,7 +154,7 @@ class TextEncoder(nn.Module):
         if isinstance(bert, ModernBert):
             self.states: nn.Module = ModernBertStates(bert)
         elif isinstance(bert, GptEncoder):
-            self.states = GptStates(bert)
+            self.states = GptStates(bert, counted)
         else:
             self.states = BertStates(bert, counted) if isinstance(bert, Bert) else DebertaStates(bert, counted)
 

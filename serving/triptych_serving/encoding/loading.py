@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from triptych_serving.bundle.bundle import Bundle
@@ -35,6 +36,7 @@ class GraphRunners:
     on_cpu: Callable[[Session], Runner] = TensorRunner
     plan: Callable[[BatchLimits, Session], GraphPlan] | None = None  # None: requests alone know the shapes, on GPUs too
     on_devices: Callable[[Any], Runner] = TensorRunner  # takes a ReplicaPool or, without a plan, a SessionPool
+    kernels: Path | None = None  # on CPUs, for causal attention
 
 
 PLAIN_TENSORS = GraphRunners()
@@ -90,7 +92,7 @@ def load_encoder(
     if CPU not in options.devices:
         raise BundleError(bundle.folder, [f"precision {precision} runs on the CPU only"])
     lone_threads = options.lone_threads(weight_bytes, usable_cpus())
-    session = LoneSession(path, threads, lone_threads, file.saturation_free, in_arena=runners.plan is None)
+    session = LoneSession(path, threads, lone_threads, file.saturation_free, runners.kernels, in_arena=runners.plan is None)
     takes = f"CPU, {precision}, runs: {engine.runs}, threads in a run: {session.threads}, {weights}"
     return LoadedEncoder(_start(runners.on_cpu(session), engine, None), None, takes)
 

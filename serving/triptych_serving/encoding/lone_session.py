@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from triptych_serving.runtime.session import Array, RunStop, Session
+from triptych_serving.runtime.session import ATTENTION, Array, RunStop, Session
 
 # Runs after one that had others beside it: they have few threads too, as others will probably come beside them again. Else the
 # runs of two or three clients take turns at having more threads than there are CPUs.
@@ -15,14 +15,23 @@ class LoneSession(Session):
     """A graph on the CPU, loaded for runs beside others and again for runs alone. Safe to run from several threads at once.
 
     Args:
-        path, saturation_free, in_arena: as of Session.
+        path, saturation_free, kernels, in_arena: as of Session; the kernels are those of causal attention.
         threads: inside a run beside others.
         lone_threads: inside a run alone; if they are not more, the graph is loaded once.
     """
 
-    def __init__(self, path: Path, threads: int, lone_threads: int, saturation_free: bool, in_arena: bool = False) -> None:
-        super().__init__(path, threads, saturation_free, in_arena=in_arena)
-        self._lone = Session(path, lone_threads, saturation_free, in_arena=in_arena) if lone_threads > threads else None
+    def __init__(
+        self,
+        path: Path,
+        threads: int,
+        lone_threads: int,
+        saturation_free: bool,
+        kernels: Path | None = None,
+        in_arena: bool = False,
+    ) -> None:
+        super().__init__(path, threads, saturation_free, None, kernels, ATTENTION, in_arena)
+        lone = lone_threads > threads
+        self._lone = Session(path, lone_threads, saturation_free, None, kernels, ATTENTION, in_arena) if lone else None
         self.threads = f"{threads} ({lone_threads} alone)" if self._lone else str(threads)
         self._lock = threading.Lock()
         self._running = 0

@@ -56,7 +56,7 @@ RUN_ERRORS = (*RUNTIME_ERRORS, RuntimeError)  # bound runs raise the plain one
 RUNTIME_VERSION: str = ort.__version__
 CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
 # An entry of a session's configuration, which the library of kernels reads: for decoder-only models, with attention or without.
-KERNEL_SET, GENERATION, PRODUCTS = "triptych.kernels", "generation", "products"
+KERNEL_SET, GENERATION, PRODUCTS, ATTENTION = "triptych.kernels", "generation", "products", "attention"
 LIBRARY_BYTES = 64 << 20  # of a GPU, for a session's libraries: their handles and workspaces
 ERRORS, FATAL = 3, 4  # severity of what is written to the runtime's log
 NO_LIBRARIES = (
@@ -181,7 +181,8 @@ class Session:
         saturation_free: integer weights are small enough for the fast kernels of every processor.
         place: device and stream; None: the CPU, over host arrays. On a GPU only one thread at a time may run it.
         kernels: a library of kernels that replace the runtime's own on the CPU; None: none.
-        kernel_set: which of them: "" for step graphs of translation, GENERATION or PRODUCTS for graphs of decoder-only models.
+        kernel_set: which of them: "" for step graphs of translation; for decoder-only models GENERATION, or a part of these,
+            PRODUCTS or ATTENTION.
         in_arena: on the CPU, runs allocate from `open_arena`: what they need depends on what requests say.
 
     Raises:

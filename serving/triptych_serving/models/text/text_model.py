@@ -15,12 +15,17 @@ from triptych_serving.models.encoder_model import EncoderModel
 from triptych_serving.models.request_cost import check_characters, check_rows
 from triptych_serving.models.text.task import TextInput, TextParts, TextTask, characters_of
 from triptych_serving.models.text.text_classification import NEXT_SENTENCE_LABELS
+from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.wait_estimator import IncomingTexts
 from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_text.steps import Steps, finish
 
 Result = TypeVar("Result")
+
+# Tokens of a text for a decoder-only model. ONNX Runtime's causal attention has two copies of the scores of all pairs of tokens
+# in memory: with 16 heads 0.5 GB for this many, and 8.6 GB for 8,192.
+LONGEST_WITHOUT_KERNELS = 2_048
 
 
 class TextModel(EncoderModel):
@@ -30,7 +35,12 @@ class TextModel(EncoderModel):
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
         super().__init__(name, version, bundle, options)
-        self.manifest = manifest = bundle.manifest_of(TextManifest)
+        manifest = bundle.manifest_of(TextManifest)
+        kernels = native_kernels(manifest.causal_head) if manifest.causal_head else None
+        if manifest.causal_head and kernels is None:
+            longest = min(manifest.limits.max_tokens, LONGEST_WITHOUT_KERNELS)
+            manifest = replace(manifest, limits=replace(manifest.limits, max_tokens=longest))
+        self.manifest = manifest
         self.labels = NEXT_SENTENCE_LABELS if manifest.next_sentence else manifest.labels
         tokens, most = manifest.tokens, manifest.limits.max_tokens
         self.tokenizer = BertTokenizer(bundle.path("tokenizer.json"), tokens, most)
@@ -43,6 +53,7 @@ class TextModel(EncoderModel):
             lambda session: TextRunner(session, tokens, vocabulary),
             lambda limits, session: text_plan(limits, most, vocabulary, session),
             lambda replicas: DeviceTextRunner(replicas, tokens.pad),
+            kernels,
         )
         self._start(bundle, options, runners)
         self.parts = TextParts(self.tokenizer, manifest, options.limits)

@@ -1,5 +1,6 @@
 // The operator GroupQueryAttention of decoder-only models: new tokens of each row over static caches of floats, with rotary
-// embeddings, grouped heads, a window and a soft limit of the scores. A row's result does not depend on other rows, or on how many tokens are read at once.
+// embeddings, grouped heads, a window and a soft limit of the scores; or of whole rows, without past keys and values. A row's result
+// does not depend on other rows, or on how many tokens are read at once.
 
 constexpr int64_t MOST_QUERIES = 32;  // of a block, which one thread computes
 
@@ -34,11 +35,13 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
   const auto cosines = kernel.has_rotary ? kernel.input<float>(context, 7) : Kernel::Tensor<float>();
   const auto sines = kernel.has_rotary ? kernel.input<float>(context, 8) : Kernel::Tensor<float>();
   const int64_t rows = query.shape[0], tokens = query.shape[1], heads = kernel.heads, shared = kernel.shared_heads;
-  if (keys.rank != 4 || keys.shape[1] != shared || keys.shape[3] % ROUNDING || keys.shape[3] > LARGEST_HEAD)
+  const int64_t width = query.rank == 3 ? query.shape[2] : 0, parts = heads + (key.data ? 0 : 2 * shared);
+  const bool cached = keys.rank;  // else these are whole rows
+  const int64_t size = cached ? keys.shape[3] : width / parts, group = heads / shared, half = kernel.has_rotary ? cosines.shape[1] : 0;
+  if ((cached && (keys.rank != 4 || keys.shape[1] != shared)) || size % ROUNDING || size > LARGEST_HEAD)
     throw Fault{"GroupQueryAttention: the cache has another number of heads, or heads that are no multiple of 16 channels up to 256"};
-  const int64_t size = keys.shape[3], group = heads / shared, half = kernel.has_rotary ? cosines.shape[1] : 0;
-  const int64_t capacity = std::max<int64_t>(keys.shape[2], *total.data), width = query.rank == 3 ? query.shape[2] : 0;
-  if (width != (heads + (key.data ? 0 : 2 * shared)) * size || 2 * half > size)
+  const int64_t capacity = std::max<int64_t>(cached ? keys.shape[2] : 0, *total.data);
+  if (width != parts * size || 2 * half > size || (!cached && capacity != tokens))
     throw Fault{"GroupQueryAttention: query, key and value have unsupported shapes"};
   const New new_queries{query.data, width};
   const New new_keys{key.data ? key.data : query.data + heads * size, key.data ? shared * size : width};
@@ -47,8 +50,7 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
   float* result = kernel.output<float>(context, 0, shape, 3);
   float* present[2] = {kernel.output<float>(context, 1, cache_shape, 4), kernel.output<float>(context, 2, cache_shape, 4)};
   if (!present[0] || !present[1]) throw Fault{"GroupQueryAttention: present_key and present_value are required"};
-  copy_cache(keys, present[0], capacity);
-  copy_cache(values, present[1], capacity);
+  if (cached) copy_cache(keys, present[0], capacity), copy_cache(values, present[1], capacity);
   const auto start_of = [&](int64_t row) { return *total.data == tokens ? 0 : last.data[row] + 1 - tokens; };
   for (int64_t row = 0; row < rows; row++)
     if (start_of(row) < 0 || start_of(row) + tokens > capacity || (half && start_of(row) + tokens > cosines.shape[0]))

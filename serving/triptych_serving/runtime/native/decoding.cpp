@@ -4,7 +4,8 @@
 // "ai.triptych" NormToBytes, PerTokenMatMul and PerTokenGemm, which bundles also define as functions.
 //
 // With the configuration entry triptych.kernels=generation, for decoder-only models, GroupQueryAttention is causal_attention.h's, and
-// there are MatMul and Gemm with weights that are part of the graph; with triptych.kernels=products the runtime computes attention.
+// there are MatMul and Gemm with weights that are part of the graph; with triptych.kernels=products the runtime computes attention,
+// with triptych.kernels=attention these products.
 //
 // Caches are float32, or for translation int8 with a scale for each channel of each head; heads have a multiple of 16 channels. What
 // the runtime's operator can do beyond that (rotary embeddings and grouped heads in translation, a soft cap) is an error. Products and
@@ -644,7 +645,7 @@ CustomOp make_causal_op() {
   CustomOp op = make_op("GroupQueryAttention", 14, 3, compute_safely<compute_causal_attention>);
   op.input_type = [](const CustomOp*, size_t index) { return index == 5 || index == 6 ? INT32 : index == 9 ? INT64 : FLOAT; };
   op.output_type = [](const CustomOp*, size_t) { return FLOAT; };
-  op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index == 1 || index == 2 || index > 6; };
+  op.input_characteristic = [](const CustomOp*, size_t index) -> int { return (index > 0 && index < 5) || index > 6; };
   op.create2 = create_safely<make_causal_attention>;
   return op;
 }
@@ -759,7 +760,8 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   char set[16] = "", exact[16] = "";
   read_entry("triptych.kernels", set);
   read_entry("session.x64quantprecision", exact);  // the runtime makes weights unsigned bytes, which it multiplies itself
-  const bool attends = !std::strcmp(set, "generation"), generates = attends || !std::strcmp(set, "products"), multiplies = generates && choose().width;
+  const bool whole = !std::strcmp(set, "generation"), attends = whole || !std::strcmp(set, "attention");
+  const bool generates = attends || !std::strcmp(set, "products"), multiplies = (whole || !attends) && generates && choose().width;
   const bool has_bytes = choose().panel && std::strcmp(exact, "1");
   const CustomOp* attention = generates ? attends ? &causal : nullptr : &floats;
   Status status = add("com.microsoft", {attention, generates ? nullptr : &bytes, has_bytes ? &product : nullptr,

@@ -19,7 +19,7 @@ from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native import library as installed
 from triptych_serving.runtime.native.compiler import LIBRARY, SOURCE, compile_library
 from triptych_serving.runtime.native.library import LEVEL, native_kernels
-from triptych_serving.runtime.session import GENERATION, Session
+from triptych_serving.runtime.session import ATTENTION, GENERATION, Session
 
 ROWS, HEADS, CAPACITY = 3, 2, 37
 LAST = np.array([0, 16, CAPACITY - 1], np.int32)
@@ -187,17 +187,22 @@ def test_the_best_tokens_equal_float64(
 Shape = tuple[int, int, int]  # heads of queries, of keys and values; channels
 
 
-def write_causal_graph(folder: Path, shape: Shape, packed: bool, rotary: str, window: int, cap: float) -> Path:
-    """Write attention of a decoder-only model."""
+def write_causal_graph(
+    folder: Path, shape: Shape, packed: bool, rotary: str, limits: tuple[int, float], cached: bool = True
+) -> Path:
+    """Write attention of a decoder-only model, over caches or whole rows."""
+    window, cap = limits
     heads, shared, size = shape
     width = (heads + (2 * shared if packed else 0)) * size
     inputs: list[Tensor] = [("query", FLOAT, ["rows", "tokens", width])]
     if not packed:
         inputs += [(name, FLOAT, ["rows", "tokens", shared * size]) for name in ("key", "value")]
-    cache = ["rows", shared, CAPACITY, size]
-    inputs += [("keys", FLOAT, cache), ("values", FLOAT, cache), ("last", INT32, ["rows"]), ("total", INT32, [1])]
+    cache = ["rows", shared, CAPACITY if cached else "tokens", size]
+    inputs += [("keys", FLOAT, cache), ("values", FLOAT, cache)] if cached else []
+    inputs += [("last", INT32, ["rows"]), ("total", INT32, [1])]
     inputs += [(name, FLOAT, [CAPACITY, None]) for name in (("cosines", "sines") if rotary else ())]
-    names = ["query", *(["", ""] if packed else ["key", "value"]), *(name for name, *_ in inputs[1 if packed else 3 :])]
+    names = ["query", *(["", ""] if packed else ["key", "value"]), *([] if cached else ["", ""])]
+    names += [name for name, *_ in inputs[1 if packed else 3 :]]
     outputs: list[Tensor] = [("context", FLOAT, ["rows", "tokens", heads * size])]
     outputs += [("present_keys", FLOAT, cache), ("present_values", FLOAT, cache)]
     attributes = {"num_heads": heads, "kv_num_heads": shared, "scale": 0.25, "local_window_size": window or -1}
@@ -246,7 +251,9 @@ def test_causal_attention_equals_float64_however_the_tokens_are_read(
     }
     new = {name: values.astype(np.float32) for name, values in new.items()}
     angles = np.arange(CAPACITY)[:, None] * np.linspace(1, 0.01, half)
-    session = Session(write_causal_graph(tmp_path, shape, packed, rotary, window, cap), kernels=library, kernel_set=GENERATION)
+    session = Session(write_causal_graph(tmp_path, shape, packed, rotary, limits), kernels=library, kernel_set=GENERATION)
+    uncached = write_causal_graph(tmp_path, shape, packed, rotary, limits, cached=False)
+    rows_alone = Session(uncached, kernels=library, kernel_set=ATTENTION)
     tables = {"cosines": np.cos(angles).astype(np.float32), "sines": np.sin(angles).astype(np.float32)}
 
     def run(read: range, row: slice, cache: list[NDArray[Any]], whole: bool = False) -> NDArray[Any]:
@@ -255,6 +262,11 @@ def test_causal_attention_equals_float64_however_the_tokens_are_read(
         given |= {"keys": cache[0][row], "values": cache[1][row], "last": np.full(len(parts[0]), read.stop - 1, np.int32)}
         given |= {"total": np.array([len(read) if whole else CAPACITY], np.int32), **(tables if rotary else {})}
         context, cache[0][row], cache[1][row] = session.run(given)
+        if whole:
+            without = {name: value for name, value in given.items() if name not in {"keys", "values"}}
+            found, keys, _ = rows_alone.run(without)
+            np.testing.assert_array_equal(found, context)
+            np.testing.assert_array_equal(keys, cache[0][row][:, :, : len(read)])
         return context
 
     caches = [[np.zeros((rows, shared, CAPACITY, size), np.float32) for _ in range(2)] for _ in range(3)]
