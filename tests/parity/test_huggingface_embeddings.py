@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, processors
 
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
+from triptych_export.families import text as families_text
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_serving.bundle.bundle import open_bundle
@@ -117,14 +118,20 @@ def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(together, expected, atol=2e-5)
 
 
-def test_without_kernels_texts_must_be_shorter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kernels_texts_are_bounded_by_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime's causal attention needs memory for all pairs of tokens."""
     case = CASES["mistral"]
     folder = write_case(case, tmp_path / "theirs")
+    monkeypatch.setattr(families_text, "SHORT", 10)
     bundle = open_bundle(export(folder, ExportOptions(tmp_path / "models", precisions=("fp32",)), lambda line: None))
+    heads, runs = 8, 2
+    assert bundle.manifest_of(TextManifest).pair_bytes == heads * 8
+    monkeypatch.setattr(text_model, "usable_memory", lambda: 2 * runs * heads * 8 * 12**2)
+    options = EncoderOptions("fp32", runs=runs)
+    with closing(TextModel("model", 1, bundle, options)) as served:
+        assert len(served.run(EMBEDDING_TASK, TEXTS)) == len(TEXTS)
     monkeypatch.setenv(LEVEL, "off")
-    monkeypatch.setattr(text_model, "LONGEST_WITHOUT_KERNELS", 12)
-    with closing(TextModel("model", 1, bundle, EncoderOptions("fp32", runs=1))) as served:
+    with closing(TextModel("model", 1, bundle, options)) as served:
         [result] = served.run(EMBEDDING_TASK, ["x"])
         assert "at most 12 tokens" in served.describe()
         with pytest.raises(InvalidInputError, match="at most 12"):

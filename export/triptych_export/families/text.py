@@ -38,6 +38,7 @@ from triptych_training.models.elmo import Elmo
 from triptych_training.models.gpt_encoder import GptForEmbedding
 from triptych_training.models.word2vec import StaticEmbedding
 
+SHORT = 1_024  # tokens of a text, whose attention needs little memory
 PARITY_TEXTS = 300
 STATIC_PRECISIONS = ("fp32",)  # a table of vectors has no matrix to quantize, and ELMo no small loss
 
@@ -138,6 +139,8 @@ def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict
         manifest["aggregation"] = checkpoint.aggregation
     if isinstance(model, GptForEmbedding) and not model.config.gpt.bidirectional:
         manifest["causal_head"] = cache_head_dim(model.bert.gpt)
+    if config.heads and config.max_positions > SHORT:  # scores, of which the causal operator has two copies
+        manifest["pair_bytes"] = config.heads * (8 if "causal_head" in manifest else 4)
     if isinstance(model, StaticEmbedding):
         manifest["similarities"] = True
     if isinstance(model, Elmo):

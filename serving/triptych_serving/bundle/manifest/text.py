@@ -52,7 +52,9 @@ class TextManifest(Manifest):
     logits                (text-classification, optional) the graph has the labels' logits besides their probabilities
     regression            (text-classification with logits, optional) labels are quantities: their scores are always logits
     aggregation           (token-classification, optional) how entities are made unless a request says otherwise: "simple", ...
-    causal_head           (text-embedding, optional) size of a head of the graph's attention, which is a decoder-only model's
+    pair_bytes            (optional) memory that a run takes for every pair of a text's tokens
+    causal_head           (text-embedding, optional) size of a head of a decoder-only model's attention; with native kernels it
+                          takes no memory for pairs
     similarities          (text-embedding, optional) the graph has `similarities` of a sum of tokens to all tokens
     states                (text-embedding, optional) the graph has `states`, the vectors of all tokens
     pooling, normalize    (optional) how a text's vector is made unless a request says otherwise: "mean" or "cls"; to length 1.
@@ -70,6 +72,7 @@ class TextManifest(Manifest):
     logits: bool = False
     regression: bool = False
     aggregation: str = SIMPLE
+    pair_bytes: int = 0
     causal_head: int = 0
     similarities: bool = False
     states: bool = False
@@ -99,6 +102,7 @@ def parse_text(fields: JsonFields) -> TextManifest:
         logits=task == TEXT_CLASSIFICATION and fields.get("logits", bool, False),
         regression=task == TEXT_CLASSIFICATION and fields.get("regression", bool, False),
         aggregation=fields.choice("aggregation", AGGREGATIONS, SIMPLE),
+        pair_bytes=fields.positive("pair_bytes") if "pair_bytes" in fields.values else 0,
         causal_head=fields.positive("causal_head") if task == TEXT_EMBEDDING and "causal_head" in fields.values else 0,
         similarities=task == TEXT_EMBEDDING and fields.get("similarities", bool, False),
         states=task == TEXT_EMBEDDING and fields.get("states", bool, False),

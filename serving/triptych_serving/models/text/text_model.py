@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isqrt
 from typing import Any, TypeVar
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import TextManifest
+from triptych_serving.bundle.manifest import FP16, TextManifest
 from triptych_serving.encoding.cuda.text_runner import DeviceTextRunner, text_plan
 from triptych_serving.encoding.loading import GraphRunners
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
@@ -15,6 +16,7 @@ from triptych_serving.models.encoder_model import EncoderModel
 from triptych_serving.models.request_cost import check_characters, check_rows
 from triptych_serving.models.text.task import TextInput, TextParts, TextTask, characters_of
 from triptych_serving.models.text.text_classification import NEXT_SENTENCE_LABELS
+from triptych_serving.runtime.cpu_info import usable_cpus, usable_memory
 from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.wait_estimator import IncomingTexts
@@ -22,10 +24,6 @@ from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_text.steps import Steps, finish
 
 Result = TypeVar("Result")
-
-# Tokens of a text for a decoder-only model. ONNX Runtime's causal attention has two copies of the scores of all pairs of tokens
-# in memory: with 16 heads 0.5 GB for this many, and 8.6 GB for 8,192.
-LONGEST_WITHOUT_KERNELS = 2_048
 
 
 class TextModel(EncoderModel):
@@ -37,8 +35,8 @@ class TextModel(EncoderModel):
         super().__init__(name, version, bundle, options)
         manifest = bundle.manifest_of(TextManifest)
         kernels = native_kernels(manifest.causal_head) if manifest.causal_head else None
-        if manifest.causal_head and kernels is None:
-            longest = min(manifest.limits.max_tokens, LONGEST_WITHOUT_KERNELS)
+        if manifest.pair_bytes and kernels is None and self.precision != FP16:
+            longest = min(manifest.limits.max_tokens, self._longest_text(manifest.pair_bytes, options))
             manifest = replace(manifest, limits=replace(manifest.limits, max_tokens=longest))
         self.manifest = manifest
         self.labels = NEXT_SENTENCE_LABELS if manifest.next_sentence else manifest.labels
@@ -58,6 +56,11 @@ class TextModel(EncoderModel):
         self._start(bundle, options, runners)
         self.parts = TextParts(self.tokenizer, manifest, options.limits)
         self.incoming_texts = IncomingTexts()
+
+    def _longest_text(self, pair_bytes: int, options: EncoderOptions) -> int:
+        """Return how many tokens a text may have for what all runs need for pairs of them to fit into half of the memory."""
+        runs = options.engine(self.weight_bytes, usable_cpus())[1].runs
+        return isqrt(usable_memory() // 2 // runs // pair_bytes)
 
     def prepare(self, task: TextTask[Result], inputs: Sequence[TextInput], **options: Any) -> Work[Result]:
         """Prepare a request in one call; arguments and errors as for `prepare_steps`."""
