@@ -137,7 +137,7 @@ def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict
         manifest |= {name: True for name, value in flags.items() if value}
     if checkpoint.aggregation != "simple":
         manifest["aggregation"] = checkpoint.aggregation
-    if isinstance(model, GptForEmbedding) and not model.config.gpt.bidirectional:
+    if isinstance(model, GptForEmbedding) and not model.config.bidirectional:
         manifest["causal_head"] = cache_head_dim(model.bert.gpt)
     if config.heads and config.max_positions > SHORT:  # scores, of which the causal operator has two copies
         manifest["pair_bytes"] = config.heads * (8 if "causal_head" in manifest else 4)

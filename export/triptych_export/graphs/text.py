@@ -124,7 +124,7 @@ class GptStates(nn.Module):
     def __init__(self, encoder: GptEncoder, counted: bool) -> None:
         super().__init__()
         self.gpt = fuse_norms(fold_gpt(encoder.gpt))
-        apart = counted or encoder.config.gpt.bidirectional
+        apart = counted or encoder.config.bidirectional
         self.layers = nn.ModuleList(DecoderLayer(layer) for layer in self.gpt.blocks if apart)
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:

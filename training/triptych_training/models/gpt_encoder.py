@@ -3,7 +3,7 @@
 A text's vector is the state of its last token, which has seen all others, or the mean of all states.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -12,50 +12,21 @@ from triptych_training.models.gpt import Gpt, GptConfig
 
 
 @dataclass(frozen=True)
-class GptEncoderConfig:
-    """Shape of the network, and ids of the tokens around a text; raises ValueError if an id is not in the vocabulary."""
+class GptEncoderConfig(GptConfig):
+    """Shape of the network, and ids of the tokens around a text; raises ValueError if a field is out of range."""
 
-    gpt: GptConfig
-    pad_id: int
-    cls_id: int | None  # before a text; None: nothing is
-    sep_id: int  # after a text, or before it where `cls_id` is None
+    pad_id: int = 0
+    cls_id: int | None = None  # before a text; None: nothing is
+    sep_id: int = 0  # after a text, or before it where `cls_id` is None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         token_id(self.vocabulary_size, self, "pad_id", "sep_id")
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of tokens."""
-        return self.gpt.vocabulary_size
-
-    @property
-    def model_dim(self) -> int:
-        """Width of the states."""
-        return self.gpt.model_dim
-
-    @property
-    def heads(self) -> int:
-        """Heads of the queries."""
-        return self.gpt.heads
-
-    @property
-    def layers(self) -> int:
-        """Number of layers."""
-        return self.gpt.layers
-
-    @property
-    def max_positions(self) -> int:
-        """Longest text in tokens, those around it included."""
-        return self.gpt.max_positions
 
     @property
     def mask_id(self) -> int:
         """Id of masks, which these models do not have: that of padding."""
         return self.pad_id
-
-    def shortened(self, limit: int) -> "GptEncoderConfig":
-        """Return the configuration with `limit` positions."""
-        return replace(self, gpt=replace(self.gpt, max_positions=limit))
 
 
 class GptEncoder(nn.Module):
@@ -64,7 +35,7 @@ class GptEncoder(nn.Module):
     def __init__(self, config: GptEncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.gpt = Gpt(config.gpt)
+        self.gpt = Gpt(config)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` -> hidden states `[B, T, E]`; rows have equal lengths, and `segments` are ignored."""

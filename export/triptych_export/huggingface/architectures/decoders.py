@@ -63,7 +63,9 @@ def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
 def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> Gpt:
     """Make the network of a folder."""
     tied = folder.config.get("tie_word_embeddings")
-    model = make_model(folder, lambda: Gpt(_config(folder, mapping, mapping.tied if tied is None else bool(tied))))
+    model = make_model(
+        folder, lambda: Gpt(GptConfig(**_members(folder, mapping, mapping.tied if tied is None else bool(tied))))
+    )
     ignored = (*mapping.ignored, *([OUTPUT] if model.config.tied else []))
     load_rules(model, weights, _rules(folder, mapping, model.config), ignored, mapping.prefixes)
     return model
@@ -75,20 +77,17 @@ def load_embedding(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
     tokenizer = decoder_tokenizer(folder)
     special = special_ids(folder, tokenizer, masks=False, alone=True)
 
-    def make() -> GptForEmbedding:
-        config = _config(folder, mapping, tied=True)
-        return GptForEmbedding(GptEncoderConfig(config, special.pad, special.cls, special.sep))
-
-    model = make_model(folder, make)
-    rules = [rule.under("bert.gpt") for rule in _rules(folder, mapping, model.config.gpt)]
+    ids: dict[str, Any] = {"pad_id": special.pad, "cls_id": special.cls, "sep_id": special.sep}
+    model = make_model(folder, lambda: GptForEmbedding(GptEncoderConfig(**_members(folder, mapping, tied=True), **ids)))
+    rules = [rule.under("bert.gpt") for rule in _rules(folder, mapping, model.config)]
     load_rules(model, open_weights(folder.path), rules, (*mapping.ignored, OUTPUT), mapping.prefixes)
     # Scores of all pairs of a text's tokens are in memory at once.
     longest = min(settings.max_tokens or model.config.max_positions, LONGEST_TEXT)
     return assemble(folder, model, tokenizer, replace(settings, max_tokens=longest))
 
 
-def _config(folder: Folder, mapping: DecoderMapping, tied: bool) -> GptConfig:
-    return GptConfig(**{"vocabulary_size": integer(folder, "vocab_size"), "tied": tied, **mapping.members(folder)})
+def _members(folder: Folder, mapping: DecoderMapping, tied: bool) -> dict[str, Any]:
+    return {"vocabulary_size": integer(folder, "vocab_size"), "tied": tied, **mapping.members(folder)}
 
 
 def _rules(folder: Folder, mapping: DecoderMapping, config: GptConfig) -> Sequence[Rule]:

@@ -223,7 +223,7 @@ def _shorten(model: EncoderModel | GptForEmbedding, limit: int) -> None:
         if isinstance(module, Rotary):
             module.cosines, module.sines = module.cosines[:limit].clone(), module.sines[:limit].clone()
     if isinstance(model, GptForEmbedding):
-        model.config = model.bert.config = model.config.shortened(limit)
+        model.config = model.bert.config = model.bert.gpt.config = replace(model.config, max_positions=limit)
         return
     model.config = model.bert.config = replace(model.config, max_positions=limit)
     if isinstance(model.bert, Bert):
