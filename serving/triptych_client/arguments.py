@@ -175,6 +175,8 @@ class EmbedArguments(TruncateArguments, total=False):
     """Values of each vector to return, the first ones; all by default."""
     token_vectors: bool
     """Also return the vector of each token, from models that have them; False by default."""
+    prompt_name: str
+    """Name of a prompt of the model that is put before every text, such as "query"; none by default."""
 
 
 class ClassifyTextArguments(TruncateArguments, total=False):

@@ -28,6 +28,7 @@ from triptych_export.parity.text import TextRow, answer_in_torch
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.text.tasks import (
     EMBEDDING_TASK,
     FILL_MASK_TASK,
@@ -494,6 +495,27 @@ def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) 
     assert list(bundle.manifest.precisions) == ["int8-weights", "fp32"]
     assert {"int8", "int8-weights"} < bundle.manifest.parity.keys()
     assert bundle.manifest.parity["int8-weights"]["mean_cosine"] > bundle.manifest.parity["int8"]["mean_cosine"] > 0.97
+
+
+def test_prompts_of_sentence_transformers_are_named_by_requests(tmp_path: Path) -> None:
+    folder = write_sentence_transformer(tmp_path, {"pooling_mode": "mean"})
+    write_json(folder / "config_sentence_transformers.json", {"prompts": {"query": "rain: ", "document": "", "other": "sun: "}})
+    checkpoint = load(Folder(folder))
+    assert isinstance(checkpoint, TextCheckpoint)
+    assert checkpoint.provenance["prompts"] == "query: 'rain: ', other: 'sun: '"
+    write_text(checkpoint, tmp_path / "bundle", lambda line: None, ("fp32",))
+    bundle = open_bundle(tmp_path / "bundle")
+    with closing(TextModel("model", 1, bundle, EncoderOptions("fp32", runs=1))) as served:
+        [named] = served.run(EMBEDDING_TASK, ["again."], prompt_name="query")
+        [written] = served.run(EMBEDDING_TASK, ["rain: again."])
+        [plain] = served.run(EMBEDDING_TASK, ["again."], prompt_name="document")
+        for name, texts, fault in (
+            ("passage", ["again."], "prompt_name: 'passage' is not a prompt of the model; it has 'query', 'document', 'other'"),
+            ("query", ["again.", " "], r"contents\[1\]: the text is empty"),
+        ):
+            with pytest.raises(InvalidInputError, match=fault):
+                served.run(EMBEDDING_TASK, texts, prompt_name=name)
+    assert named.values == written.values != plain.values
 
 
 def test_newer_files_of_sentence_transformers_leave_the_length_to_the_tokenizer(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from triptych_export.families.image import GENERATED_IMAGES, PARITY_IMAGES, imag
 from triptych_export.families.text import PARITY_TEXTS
 from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor
 from triptych_export.huggingface.checkpoint.text import (
+    MODULES,
     SentenceSettings,
     is_independent,
     is_regression,
@@ -174,6 +175,8 @@ class OnnxTextEncoder(OnnxEncoder):
         self.settings = read_sentence_settings(folder) or SentenceSettings()
         self.special = special_ids(folder, self.tokenizer, masks=self.task == FILL_MASK)
         prepare_tokenizer(self.tokenizer, self.settings)
+        if self.settings.dense:
+            raise SourceError(f"{folder.path / MODULES}: Dense is not supported beside an ONNX file, which does not compute it")
         self.labels = read_labels(folder) if self.task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION) else ()
         vocabulary = folder.config["vocab_size"]
         self.form = TextForm(
@@ -220,7 +223,8 @@ class OnnxTextEncoder(OnnxEncoder):
             members |= {"regression": True} if is_regression(self.folder) else {}
         if not self.has_vectors:
             members["vectors"] = False
-        return {**members, "pooling": self.settings.pooling, "normalize": self.settings.normalize}
+        prompts = {} if self.settings.prompt or not self.settings.prompts else {"prompts": dict(self.settings.prompts)}
+        return {**members, "pooling": self.settings.pooling, "normalize": self.settings.normalize, **prompts}
 
     def _write_files(self, folder: Path) -> None:
         write_tokenizer(self.tokenizer, folder / "tokenizer.json")

@@ -147,6 +147,8 @@ def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict
         manifest["states"] = True
     if isinstance(model, BertForPretraining):
         manifest["next_sentence"] = model.next_sentence is not None
+    if checkpoint.prompts:
+        manifest["prompts"] = dict(checkpoint.prompts)
     if (checkpoint.pooling, checkpoint.normalize) != ("mean", False):
         manifest |= {"pooling": checkpoint.pooling, "normalize": checkpoint.normalize}
     return manifest

@@ -25,21 +25,21 @@ _sym_db = _symbol_database.Default()
 from triptych.v1 import common_pb2 as triptych_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btriptych/v1/embedding.proto\x12\x0btriptych.v1\x1a\x18triptych/v1/common.proto\"\xfb\x01\n\x10\x45mbedTextRequest\x12\x10\n\x08\x63ontents\x18\x01 \x03(\t\x12\x11\n\tmime_type\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmodel_version\x18\x04 \x01(\t\x12%\n\x07pooling\x18\x05 \x01(\x0e\x32\x14.triptych.v1.Pooling\x12\x16\n\tnormalize\x18\x06 \x01(\x08H\x00\x88\x01\x01\x12\x10\n\x08truncate\x18\x07 \x01(\x08\x12\x17\n\ndimensions\x18\x08 \x01(\rH\x01\x88\x01\x01\x12\x15\n\rtoken_vectors\x18\t \x01(\x08\x42\x0c\n\n_normalizeB\r\n\x0b_dimensions\"\x8a\x01\n\x11\x45mbedTextResponse\x12*\n\nembeddings\x18\x01 \x03(\x0b\x32\x16.triptych.v1.Embedding\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"\x83\x01\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x13\n\x0btoken_count\x18\x02 \x01(\r\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x14\n\x0ctoken_values\x18\x04 \x03(\x02\x12\x14\n\x0ctoken_starts\x18\x05 \x03(\r\x12\x12\n\ntoken_ends\x18\x06 \x03(\r*E\n\x07Pooling\x12\x17\n\x13POOLING_UNSPECIFIED\x10\x00\x12\x10\n\x0cPOOLING_MEAN\x10\x01\x12\x0f\n\x0bPOOLING_CLS\x10\x02\x32^\n\x10\x45mbeddingService\x12J\n\tEmbedText\x12\x1d.triptych.v1.EmbedTextRequest\x1a\x1e.triptych.v1.EmbedTextResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btriptych/v1/embedding.proto\x12\x0btriptych.v1\x1a\x18triptych/v1/common.proto\"\x90\x02\n\x10\x45mbedTextRequest\x12\x10\n\x08\x63ontents\x18\x01 \x03(\t\x12\x11\n\tmime_type\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmodel_version\x18\x04 \x01(\t\x12%\n\x07pooling\x18\x05 \x01(\x0e\x32\x14.triptych.v1.Pooling\x12\x16\n\tnormalize\x18\x06 \x01(\x08H\x00\x88\x01\x01\x12\x10\n\x08truncate\x18\x07 \x01(\x08\x12\x17\n\ndimensions\x18\x08 \x01(\rH\x01\x88\x01\x01\x12\x15\n\rtoken_vectors\x18\t \x01(\x08\x12\x13\n\x0bprompt_name\x18\n \x01(\tB\x0c\n\n_normalizeB\r\n\x0b_dimensions\"\x8a\x01\n\x11\x45mbedTextResponse\x12*\n\nembeddings\x18\x01 \x03(\x0b\x32\x16.triptych.v1.Embedding\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"\x83\x01\n\tEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\x12\x13\n\x0btoken_count\x18\x02 \x01(\r\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x14\n\x0ctoken_values\x18\x04 \x03(\x02\x12\x14\n\x0ctoken_starts\x18\x05 \x03(\r\x12\x12\n\ntoken_ends\x18\x06 \x03(\r*E\n\x07Pooling\x12\x17\n\x13POOLING_UNSPECIFIED\x10\x00\x12\x10\n\x0cPOOLING_MEAN\x10\x01\x12\x0f\n\x0bPOOLING_CLS\x10\x02\x32^\n\x10\x45mbeddingService\x12J\n\tEmbedText\x12\x1d.triptych.v1.EmbedTextRequest\x1a\x1e.triptych.v1.EmbedTextResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'triptych.v1.embedding_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_POOLING']._serialized_start=599
-  _globals['_POOLING']._serialized_end=668
+  _globals['_POOLING']._serialized_start=620
+  _globals['_POOLING']._serialized_end=689
   _globals['_EMBEDTEXTREQUEST']._serialized_start=71
-  _globals['_EMBEDTEXTREQUEST']._serialized_end=322
-  _globals['_EMBEDTEXTRESPONSE']._serialized_start=325
-  _globals['_EMBEDTEXTRESPONSE']._serialized_end=463
-  _globals['_EMBEDDING']._serialized_start=466
-  _globals['_EMBEDDING']._serialized_end=597
-  _globals['_EMBEDDINGSERVICE']._serialized_start=670
-  _globals['_EMBEDDINGSERVICE']._serialized_end=764
+  _globals['_EMBEDTEXTREQUEST']._serialized_end=343
+  _globals['_EMBEDTEXTRESPONSE']._serialized_start=346
+  _globals['_EMBEDTEXTRESPONSE']._serialized_end=484
+  _globals['_EMBEDDING']._serialized_start=487
+  _globals['_EMBEDDING']._serialized_end=618
+  _globals['_EMBEDDINGSERVICE']._serialized_start=691
+  _globals['_EMBEDDINGSERVICE']._serialized_end=785
 # @@protoc_insertion_point(module_scope)

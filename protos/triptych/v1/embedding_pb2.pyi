@@ -57,6 +57,7 @@ class EmbedTextRequest(_message.Message):
     TRUNCATE_FIELD_NUMBER: _builtins.int
     DIMENSIONS_FIELD_NUMBER: _builtins.int
     TOKEN_VECTORS_FIELD_NUMBER: _builtins.int
+    PROMPT_NAME_FIELD_NUMBER: _builtins.int
     mime_type: _builtins.str
     """The format of the contents. "text/plain" is the default."""
     model: _builtins.str
@@ -76,6 +77,10 @@ class EmbedTextRequest(_message.Message):
     """Also return the vector of each token, such as those of one word in several contexts. FAILED_PRECONDITION: the model's bundle
     has none; those of ELMo have, if exported by this release or a later one.
     """
+    prompt_name: _builtins.str
+    """Name of one of the prompts in the model's bundle, such as "query" or "document", which is put before every text: for models that
+    were trained with them. Default: none. INVALID_ARGUMENT: the model has no such prompt; the error lists those that it has.
+    """
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts, UTF-8."""
@@ -92,10 +97,11 @@ class EmbedTextRequest(_message.Message):
         truncate: _builtins.bool = ...,
         dimensions: _builtins.int | None = ...,
         token_vectors: _builtins.bool = ...,
+        prompt_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_normalize", b"_normalize", "dimensions", b"dimensions", "normalize", b"normalize"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_normalize", b"_normalize", "contents", b"contents", "dimensions", b"dimensions", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "normalize", b"normalize", "pooling", b"pooling", "token_vectors", b"token_vectors", "truncate", b"truncate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_normalize", b"_normalize", "contents", b"contents", "dimensions", b"dimensions", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "normalize", b"normalize", "pooling", b"pooling", "prompt_name", b"prompt_name", "token_vectors", b"token_vectors", "truncate", b"truncate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dimensions: _TypeAlias = _typing.Literal["dimensions"]  # noqa: Y015
     _WhichOneofArgType__dimensions: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions"]  # noqa: Y015

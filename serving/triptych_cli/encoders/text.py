@@ -206,6 +206,7 @@ embed = TextCommand(
         click.option(
             "--token-vectors", is_flag=True, help="Add the vector and the place of each token, from models that have them."
         ),
+        click.option("--prompt-name", default="", help="Put this prompt of the model before every text, such as query."),
         truncate,
     ),
     _vectors,

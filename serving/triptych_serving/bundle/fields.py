@@ -78,6 +78,11 @@ class JsonFields:
         fits = isinstance(value, list) and all(isinstance(item, str) for item in value)
         return tuple(value) if self._fits(fits, name, value, "a list of strings") else ()
 
+    def texts(self, name: str) -> dict[str, str]:
+        """Read a member that maps names to strings; empty if it is absent."""
+        members = self.object(name, optional=True)
+        return {key: members.get(key, str) for key in members.values}
+
     def object(self, name: str, optional: bool = False) -> "JsonFields":
         """Read a member that is an object; an empty one if it is optional and absent."""
         absent: object = {} if optional else None

@@ -21,14 +21,14 @@ async def embed(call: HttpCall) -> list[list[float]]:
 
 async def embed_texts(call: HttpCall, given: Json, model: str) -> list[list[float]]:
     """Embed `inputs`, with the options beside them. Raises RpcError: as EmbeddingService/EmbedText."""
-    given.refuse({"prompt_name": (), "encoding_format": ("float",), **RIGHT})
+    given.refuse({"encoding_format": ("float",), **RIGHT})
     texts, _ = given.take_texts("inputs")
     request = embedding_pb2.EmbedTextRequest(
         contents=texts,
         model=model,
         normalize=given.take("normalize", bool, True),
         truncate=given.take("truncate", bool, False),
-        **given.take_given({"dimensions": ("dimensions", int)}),
+        **given.take_given({"dimensions": ("dimensions", int), "prompt_name": ("prompt_name", str)}),
     )
     response = await call.ask(request)
     size = sum(len(one.values) for one in response.embeddings)

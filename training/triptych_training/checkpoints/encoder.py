@@ -81,6 +81,7 @@ class TextCheckpoint:
     family: str = BERT  # name of the architecture
     pooling: str = "mean"  # how to make a text's vector from the states: "mean" or "cls" (the last one of a GptForEmbedding)
     normalize: bool = False  # scale that vector to length 1
+    prompts: Mapping[str, str] = field(default_factory=dict)  # texts that callers may put before theirs, by name
     regression: bool = False  # the labels of a text classifier are quantities
     aggregation: str = "simple"  # how a token classifier makes entities, see TextManifest of triptych_serving
 

@@ -73,8 +73,7 @@ class SentenceSettings:
     max_tokens: int | None = None  # length of the texts that the model was trained on; None: as many as it has positions
     lowercase: bool = False  # texts are lower-cased before they are tokenized
     prompt: str = ""  # put before every text
-    # Those that a caller puts before texts of certain kinds, by name; for the model card.
-    prompts: Mapping[str, str] = field(default_factory=dict)
+    prompts: Mapping[str, str] = field(default_factory=dict)  # those that callers may put before texts, by name
 
 
 def read_modules(folder: Folder) -> list[tuple[str, str]]:
@@ -121,7 +120,7 @@ def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS) -> Sen
     for place in (place for kind, place in modules if kind == "Normalize"):
         folder.read_closed(f"{place}/config.json", KNOWN_OF_NORMALIZE)
     folder.read_closed(MODEL_FILE, KNOWN_OF_MODEL)
-    if named and pooling.get("include_prompt") is False:
+    if any(named.values()) and pooling.get("include_prompt") is False:
         raise SourceError(f"{folder.path / file}: include_prompt: false is not supported, prompts count in the mean")
     found = next((name for name in TRANSFORMER_FILES if folder.has(name)), TRANSFORMER_FILES[0])
     transformer = folder.read_closed(found, KNOWN_OF_TRANSFORMER) or {}
@@ -149,7 +148,7 @@ def _check_order(folder: Folder, modules: Sequence[tuple[str, str]]) -> str:
 
 
 def _prompts(folder: Folder) -> tuple[str, Mapping[str, str]]:
-    """Read the default prompt, which may be empty, and all named prompts that are not."""
+    """Read the default prompt, and all prompts by name; any may be empty."""
     members = folder.members(MODEL_FILE)
     prompts, default = members.get("prompts") or {}, members.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
@@ -157,7 +156,7 @@ def _prompts(folder: Folder) -> tuple[str, Mapping[str, str]]:
     if default and (not isinstance(default, str) or default not in prompts):
         problem = f"default_prompt_name: {default!r} is not among prompts: {', '.join(prompts)}"
         raise SourceError(f"{folder.path / MODEL_FILE}: {problem}")
-    return (prompts[default] or "") if default else "", {name: text for name, text in prompts.items() if text}
+    return (prompts[default] or "") if default else "", {name: text or "" for name, text in prompts.items()}
 
 
 def _limit(folder: Folder, transformer: Mapping[str, Any]) -> int | None:
@@ -376,9 +375,9 @@ def assemble(
     if settings.max_tokens and settings.max_tokens < model.config.max_positions:
         _shorten(model, settings.max_tokens)
     notes = {"default_prompt": repr(settings.prompt)} if settings.prompt else {}
-    if others := ", ".join(f"{name}: {text!r}" for name, text in settings.prompts.items() if text != settings.prompt):
+    if others := ", ".join(f"{name}: {text!r}" for name, text in settings.prompts.items() if text not in {"", settings.prompt}):
         # There they replace the default one, which a bundle puts before every text.
-        notes["prompts_not_available" if settings.prompt else "prompts_for_callers_to_add"] = others
+        notes["prompts_not_available" if settings.prompt else "prompts"] = others
     if markers := [token.content for token in read_special_tokens(folder, {}).additional]:
         notes["special_tokens_read_as_text"] = ", ".join(markers[:SHOWN]) + (", ..." if len(markers) > SHOWN else "")
     return TextCheckpoint(
@@ -388,6 +387,7 @@ def assemble(
         family=folder.model_type,
         pooling=settings.pooling,
         normalize=settings.normalize,
+        prompts={} if settings.prompt else settings.prompts,
     )
 
 

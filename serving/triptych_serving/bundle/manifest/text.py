@@ -1,7 +1,7 @@
 """The manifest of a text encoder: the BERT family."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, check_names, parse_common
@@ -48,6 +48,7 @@ class TextManifest(Manifest):
     next_sentence         (fill-mask, optional) the graph says whether a second text follows the first
     pairs                 (text-classification, optional) the inputs are pairs of texts
     singles               (text-classification with pairs, optional) the inputs may be single texts as well
+    prompts               (text-embedding, optional) texts that callers may put before theirs, by name
     vectors               (optional) false: the graph has no `mean` and `cls`
     logits                (text-classification, optional) the graph has the labels' logits besides their probabilities
     regression            (text-classification with logits, optional) labels are quantities: their scores are always logits
@@ -78,6 +79,7 @@ class TextManifest(Manifest):
     states: bool = False
     pooling: str = MEAN
     normalize: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
     vectors: bool = True
 
 
@@ -108,6 +110,7 @@ def parse_text(fields: JsonFields) -> TextManifest:
         states=task == TEXT_EMBEDDING and fields.get("states", bool, False),
         pooling=fields.choice("pooling", POOLINGS, MEAN),
         normalize=fields.get("normalize", bool, False),
+        prompts=fields.texts("prompts") if task == TEXT_EMBEDDING else {},
         vectors=fields.get("vectors", bool, True),
     )
     if manifest.regression and not manifest.logits:

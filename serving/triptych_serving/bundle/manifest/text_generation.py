@@ -122,8 +122,7 @@ def parse_text_generation(fields: JsonFields) -> TextGenerationManifest:
 
 
 def _parse_chat(chat: JsonFields) -> Chat:
-    variables = chat.object("variables", optional=True)
-    return Chat(chat.get("template", str), {name: variables.get(name, str) for name in variables.values})
+    return Chat(chat.get("template", str), chat.texts("variables"))
 
 
 def _parse_colours(colours: JsonFields) -> Colours:

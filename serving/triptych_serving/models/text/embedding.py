@@ -45,6 +45,7 @@ def prepare_embedding(
     dimensions: int | None = None,
     truncate: bool = False,
     token_vectors: bool = False,
+    prompt_name: str = "",
 ) -> Steps[Work[TextEmbedding]]:
     """Check and tokenize texts in small steps, in which "[MASK]" is ordinary text.
 
@@ -55,10 +56,11 @@ def prepare_embedding(
         dimensions: number of values to keep of each vector; None: all.
         truncate: cut off the end of texts that are too long.
         token_vectors: also return the vector of each token.
+        prompt_name: one of the model's prompts, which is put before every text; empty: none.
 
     Raises:
-        InvalidInputError: a text is empty or too long, the pooling is unknown, a vector has fewer dimensions, or the vectors
-            would be too large.
+        InvalidInputError: a text is empty or too long, pooling or prompt are unknown, a vector has fewer dimensions, or the
+            vectors would be too large.
         UnsupportedError: the model has no vectors of tokens.
     """
     pooling = model.manifest.pooling if pooling is None else pooling
@@ -71,7 +73,9 @@ def prepare_embedding(
         problem = "the model's bundle has only vectors of whole texts; if it is an ELMo, export it again for those of tokens"
         raise UnsupportedError(f"token_vectors: {problem}")
     _check_size(model, len(texts))
-    inputs, most = [(text,) for text in texts], model.limits.waiting_tokens
+    prompt = _prompt(model, prompt_name) if prompt_name else ""
+    inputs = [(f"{prompt}{text}" if text.strip() else text,) for text in texts]  # an empty text stays one
+    most = model.limits.waiting_tokens
     if not token_vectors:
         make = item_maker(pooling)
         items, truncated = yield from model.tokenizer.encode_or_truncate(inputs, make, truncate=truncate, most=most)
@@ -84,6 +88,14 @@ def prepare_embedding(
     items = [make_item(encoding, (pooling, STATES)) for encoding in encodings]
     read = partial(_read_tokens, items, truncated, encodings, pooling, normalize, dimensions)
     return Work(items, read, 1_000 * tokens)
+
+
+def _prompt(model: TextParts, name: str) -> str:
+    prompts = model.manifest.prompts
+    if name not in prompts:
+        known = f"it has {', '.join(map(repr, prompts))}" if prompts else "it has none"
+        raise InvalidInputError("prompt_name", f"{name!r:.60} is not a prompt of the model; {known}")
+    return prompts[name]
 
 
 def _check_size(model: TextParts, vectors: int) -> None:

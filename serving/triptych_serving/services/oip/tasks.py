@@ -258,7 +258,7 @@ TASKS: Mapping[str, InferTask] = {
                 requested_by="token_vectors",
             ),
         ),
-        parameters={"pooling": choice(mean="mean", cls="cls"), "normalize": FLAG, "token_vectors": FLAG},
+        parameters={"pooling": choice(mean="mean", cls="cls"), "normalize": FLAG, "token_vectors": FLAG, "prompt_name": TEXT},
         run=_runs(text_tasks.EMBEDDING_TASK),
     ),
     text_tasks.TEXT_CLASSIFICATION_TASK.name: InferTask(

@@ -81,7 +81,7 @@ class TextServicer(
     async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext) -> Any:
         options: dict[str, Any] = {name: optional_from(request, name) for name in ("normalize", "dimensions")}
         options |= {"truncate": request.truncate, "pooling": choice_from(request, "pooling", POOLING)}
-        options["token_vectors"] = request.token_vectors
+        options |= {"token_vectors": request.token_vectors, "prompt_name": request.prompt_name}
         return await self._run(request, context, tasks.EMBEDDING_TASK, contents_from(request), options)
 
     async def ClassifyText(self, request: text_classification_pb2.ClassifyTextRequest, context: GrpcContext) -> Any:

@@ -34,7 +34,7 @@ def fill(text: str, top_k: int, targets: Sequence[str]) -> FilledText:
     return FilledText((mask,) * text.count("[MASK]"), 9)
 
 
-def embed(text: str, pooling: str | None, normalize: bool | None, truncate: bool, token_vectors: bool) -> TextEmbedding:
+def embed(text: str, truncate: bool, **_: Any) -> TextEmbedding:
     if len(text) > 100 and not truncate:
         raise ValueError("too long")
     return TextEmbedding((0.10000000149011612, float(len(text))), 5, len(text) > 100)
@@ -138,9 +138,11 @@ def test_embed_prints_json(run: Run, models: FakeModels, tmp_path: Path) -> None
     first, second, third = map(json.loads, result.out.splitlines())
     assert first == {"text": "abc", "token_count": 5, "values": [0.100000001, 3.0]}
     assert (second["error"], third["values"]) == ("too long", [0.100000001, 2.0])
-    assert models.calls[-1][1] == {"pooling": "cls", "normalize": True, "truncate": False, "token_vectors": False}
-    result = run("embed", "A text.", "a" * 101, "--truncate")
-    assert models.calls[-1][1] == {"pooling": None, "normalize": None, "truncate": True, "token_vectors": False}
+    given = {"pooling": "cls", "normalize": True, "truncate": False, "token_vectors": False, "prompt_name": ""}
+    assert models.calls[-1][1] == given
+    result = run("embed", "A text.", "a" * 101, "--truncate", "--prompt-name", "query")
+    others = {"pooling": None, "normalize": None, "truncate": True, "token_vectors": False, "prompt_name": "query"}
+    assert models.calls[-1][1] == others
     assert (result.code, result.err) == (0, "text 2: only the first 5 tokens were read\n")
     assert [json.loads(line).get("truncated") for line in result.out.splitlines()] == [None, True]
 

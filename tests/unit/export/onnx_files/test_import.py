@@ -177,6 +177,19 @@ def test_one_label_has_the_sigmoid_of_its_logit(tmp_path: Path) -> None:
     assert label.score == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-6)
 
 
+def test_dense_layers_beside_a_file_are_refused(tmp_path: Path) -> None:
+    path = encoder(tmp_path / "files", "hidden")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense"}
+    modules = [
+        {"idx": 0, "name": "0", "path": place, "type": f"sentence_transformers.models.{kind}"} for place, kind in kinds.items()
+    ]
+    write_json(path.parent / "modules.json", modules)
+    (path.parent / "1_Pooling").mkdir()
+    write_json(path.parent / "1_Pooling/config.json", {"pooling_mode": "mean"})
+    with pytest.raises(SourceError, match=r"modules\.json: Dense is not supported beside an ONNX file"):
+        load(path, tmp_path)
+
+
 def test_a_file_takes_its_settings_from_another_folder(tmp_path: Path) -> None:
     path = encoder(tmp_path / "files", "hidden")
     alone = tmp_path / "bare.onnx"
