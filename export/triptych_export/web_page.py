@@ -15,6 +15,7 @@ from triptych_export.errors import SourceError
 from triptych_export.onnx_files.checks import replace_fields
 from triptych_serving.bundle.bundle import Bundle, open_bundle, read_labels
 from triptych_serving.bundle.manifest import FILL_MASK, ImageManifest, TextManifest, TranslationManifest
+from triptych_serving.bundle.manifest.image import STRETCH, ImageSpec
 from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE
 from triptych_serving.runtime.external_data import external_files
 
@@ -76,6 +77,7 @@ def _settings(bundle: Bundle, precision: str) -> dict[str, Any]:
             "end": manifest.tokens.end,
             "most_source": manifest.limits.max_source_tokens,
             "most_target": manifest.limits.max_target_tokens,
+            "max_length": manifest.generation.max_length,
         }
     if isinstance(manifest, TextManifest) and manifest.task == FILL_MASK:
         mask = Tokenizer.from_file(str(bundle.path(TOKENIZER_FILE))).id_to_token(manifest.tokens.mask)
@@ -83,14 +85,18 @@ def _settings(bundle: Bundle, precision: str) -> dict[str, Any]:
         graphs_of = _graphs(bundle, graph=manifest.precisions[precision].graph)
         return {**common, **graphs_of, "tokenizers": [TOKENIZER_FILE], **tokens}
     if isinstance(manifest, ImageManifest):
-        image = manifest.image
-        edge = image.resize_size if image.resize == "shortest-edge" else 0
-        size = {"height": image.height, "width": image.width, "shortest_edge": edge}
         graphs_of = _graphs(bundle, graph=manifest.precisions[precision].graph)
-        return {**common, **graphs_of, "labels": read_labels(bundle.path("labels.txt")), **size}
+        return {**common, **graphs_of, "labels": read_labels(bundle.path("labels.txt")), **image_settings(manifest.image)}
     raise SourceError(
         f"{bundle.folder}: the page runs translation with one language pair, fill-mask and image classification, not this model"
     )
+
+
+def image_settings(image: ImageSpec) -> dict[str, Any]:
+    """Return how the page scales pictures: to `stretched`, or the shorter side to `shortest_edge` if that is None."""
+    stretched = image.stretched if image.resize == STRETCH else None
+    sizes = {"height": image.height, "width": image.width, "stretched": stretched, "shortest_edge": image.resize_size}
+    return {**sizes, "interpolation": image.interpolation}
 
 
 def _graphs(bundle: Bundle, **graphs: str) -> dict[str, Any]:

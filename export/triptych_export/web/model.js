@@ -36,7 +36,7 @@ const wide = (values) => BigInt64Array.from(values, BigInt);
 
 /** Translate with greedy search, one sentence at a time. `onText` receives the translation so far. */
 function translation({ settings, graphs, tokenizers: [tokenizer, target], tensor }) {
-  const { layers, heads, head_dim: width, start, end, most_source: mostSource, most_target: mostTarget } = settings;
+  const { layers, heads, head_dim: width, start, end, most_source: mostSource, most_target: mostTarget, max_length: most } = settings;
   const splitter = settings.language && new Intl.Segmenter(settings.language, { granularity: "sentence" });
 
   // The clean-up would take out spaces before marks that a language wants there, as French does.
@@ -74,7 +74,7 @@ function translation({ settings, graphs, tokenizers: [tokenizer, target], tensor
     const inputs = await firstInputs(sentence);
     const tokens = [];
     let token = BigInt(start);
-    while (tokens.length < mostTarget - 1 && !signal?.aborted) {
+    while (tokens.length < most && !signal?.aborted) {
       inputs.tokens = tensor("int64", BigInt64Array.of(token));
       inputs.positions = tensor("int32", Int32Array.of(tokens.length));
       const outputs = await graphs.step.run(inputs);
@@ -120,7 +120,7 @@ function fillMask({ settings, graphs, tokenizers: [tokenizer, target], tensor })
   };
 }
 
-/** Rank the labels of a picture: RGB bytes, `height` rows of `width` pixels of the settings' size. */
+/** Rank the labels of a picture: RGB bytes, `height` rows of `width` pixels of the settings' size; `fitted` makes them of any. */
 function classifyImage({ settings, graphs, tensor }) {
   return async (pixels, count = 5) => {
     const inputs = {
@@ -130,4 +130,70 @@ function classifyImage({ settings, graphs, tensor }) {
     const { scores, labels } = await graphs.graph.run(inputs, ["scores", "labels"]);
     return [...labels.data].map((label, index) => ({ label: settings.labels[Number(label)], score: scores.data[index] }));
   };
+}
+
+const sinc = (x) => (x === 0 ? 1 : Math.sin(Math.PI * x) / (Math.PI * x));
+const within = (most, weight) => (x) => (Math.abs(x) < most ? weight(Math.abs(x)) : 0);
+const FILTERS = { // how far they reach, and the weight at a distance
+  box: [0.5, (x) => Number(x > -0.5 && x <= 0.5)],
+  bilinear: [1, within(1, (x) => 1 - x)],
+  hamming: [1, within(1, (x) => sinc(x) * (0.54 + 0.46 * Math.cos(Math.PI * x)))],
+  bicubic: [2, within(2, (x) => (x < 1 ? (1.5 * x - 2.5) * x * x + 1 : (((x - 5) * x + 8) * x - 4) * -0.5))],
+  lanczos: [3, within(3, (x) => sinc(x) * sinc(x / 3))],
+};
+const ONE = 2 ** 22; // weights are whole numbers
+
+/** What the middle `count` of `size` pixels are made of, where there were `length`: the place of the first one, and the weights from there. */
+function partsOf(length, size, count, interpolation) {
+  const scale = length / size;
+  const first = Math.floor((size - count) / 2);
+  if (interpolation === "nearest") {
+    let place = scale / 2; // a sum, as in Pillow: a product is rounded differently
+    const places = Array.from({ length: first + count }, () => [Math.floor(place), (place += scale)][0]);
+    return places.slice(first).map((start) => ({ start, weights: [ONE] }));
+  }
+  const [reach, filter] = FILTERS[interpolation];
+  const wider = Math.max(scale, 1);
+  return Array.from({ length: count }, (_, index) => {
+    const center = (first + index + 0.5) * scale;
+    const start = Math.max(0, Math.floor(center - reach * wider + 0.5));
+    const end = Math.min(length, Math.floor(center + reach * wider + 0.5));
+    const weights = Array.from({ length: end - start }, (_, at) => filter((start + at - center + 0.5) * (1 / wider)));
+    const sum = weights.reduce((one, other) => one + other, 0) || 1;
+    return { start, weights: weights.map((weight) => Math.sign(weight) * Math.floor(Math.abs(weight / sum) * ONE + 0.5)) };
+  });
+}
+
+/** One pass over a picture, `{ width, height, pixels }`: its columns or rows become as many as there are parts. */
+function scaled({ width, height, pixels }, parts, isVertical) {
+  const [columns, rows] = isVertical ? [width, parts.length] : [parts.length, height];
+  const made = new Uint8ClampedArray(4 * columns * rows);
+  for (let row = 0, to = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++, to += 4) {
+      const { start, weights } = parts[isVertical ? row : column];
+      for (let colour = 0; colour < 3; colour++) {
+        let from = 4 * (isVertical ? start * width + column : row * width + start) + colour;
+        let sum = ONE / 2;
+        for (let at = 0; at < weights.length; at++, from += isVertical ? 4 * width : 4) sum += weights[at] * pixels[from];
+        made[to + colour] = Math.floor(sum / ONE);
+      }
+    }
+  }
+  return { width: columns, height: rows, pixels: made };
+}
+
+/**
+ * Scale a picture as the server does, with the arithmetic of Pillow 13, and cut out its middle: RGB bytes of the settings' size.
+ * Its `pixels` are RGBA bytes, `height` rows of `width`; alpha is dropped.
+ */
+export function fitted(picture, settings) {
+  const { width, height } = picture;
+  const { stretched, shortest_edge: edge, interpolation } = settings;
+  const lengthOf = (length, other) => (length <= other ? edge : Math.floor((edge * length) / other));
+  const [tall, wide] = stretched ?? [lengthOf(height, width), lengthOf(width, height)];
+  const columns = partsOf(width, wide, settings.width, interpolation);
+  const rows = partsOf(height, tall, settings.height, interpolation);
+  const isTall = height > tall && height - tall > 2 * (width - wide); // then the rows come first; results are rounded in between
+  const first = scaled(picture, isTall ? rows : columns, isTall);
+  return new Uint8Array(scaled(first, isTall ? columns : rows, !isTall).pixels.filter((_, index) => index % 4 < 3));
 }

@@ -1,9 +1,10 @@
 // The page of one model. The packages lie in node_modules: run `npm install` in this folder once.
 
-import { open } from "./model.js";
+import { fitted, open } from "./model.js";
 
 const byId = (id) => document.getElementById(id);
 const TYPING_MILLISECONDS = 300;
+const TILE = 2048; // pixels; the least that WebGL has to read at once
 const EXAMPLES = { translation: "The old bridge was rebuilt three years later.", "fill-mask": "The war ended in the [MASK] century." };
 
 async function read(name) {
@@ -14,15 +15,45 @@ async function read(name) {
 
 const lines = (ranked) => ranked.map(({ label, score }) => `${(100 * score).toFixed(1).padStart(4, "\u2007")} %  ${label}`).join("\n");
 
-/** Scale a picture as the model was trained: to a fixed size, or the middle of it. */
-async function pixelsOf(file, { width, height, shortest_edge: edge }) {
-  const bitmap = await createImageBitmap(file);
-  const scale = edge ? edge / Math.min(bitmap.width, bitmap.height) : 0;
-  const [w, h] = edge ? [width / scale, height / scale] : [bitmap.width, bitmap.height];
-  const canvas = new OffscreenCanvas(width, height).getContext("2d");
-  canvas.imageSmoothingQuality = "high";
-  canvas.drawImage(bitmap, (bitmap.width - w) / 2, (bitmap.height - h) / 2, w, h, 0, 0, width, height);
-  return Uint8Array.from(canvas.getImageData(0, 0, width, height).data.filter((_, index) => index % 4 < 3));
+/** The pixels of a picture file as they are stored: a canvas would blend transparent ones with black. */
+async function pictureOf(file) {
+  const whole = { premultiplyAlpha: "none", colorSpaceConversion: "none" };
+  const bitmap = await createImageBitmap(file, whole);
+  const { width, height } = bitmap;
+  const pixels = new Uint8Array(4 * width * height);
+  const read = reader();
+  for (let top = 0; top < height; top += TILE) {
+    for (let left = 0; left < width; left += TILE) {
+      const [columns, rows] = [Math.min(TILE, width - left), Math.min(TILE, height - top)];
+      const tile = read(await createImageBitmap(bitmap, left, top, columns, rows, whole));
+      for (let row = 0; row < rows; row++) {
+        pixels.set(tile.subarray(4 * row * columns, 4 * (row + 1) * columns), 4 * ((top + row) * width + left));
+      }
+    }
+  }
+  return { width, height, pixels };
+}
+
+/** A function that reads the pixels of a bitmap: with WebGL, else with a canvas. */
+function reader() {
+  const gl = new OffscreenCanvas(1, 1).getContext("webgl");
+  if (!gl) {
+    return (bitmap) => {
+      const canvas = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
+      canvas.drawImage(bitmap, 0, 0);
+      return canvas.getImageData(0, 0, bitmap.width, bitmap.height).data;
+    };
+  }
+  const texture = gl.createTexture();
+  gl.bindTexture(gl.TEXTURE_2D, texture);
+  gl.bindFramebuffer(gl.FRAMEBUFFER, gl.createFramebuffer());
+  return (bitmap) => {
+    const pixels = new Uint8Array(4 * bitmap.width * bitmap.height);
+    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE, bitmap);
+    gl.framebufferTexture2D(gl.FRAMEBUFFER, gl.COLOR_ATTACHMENT0, gl.TEXTURE_2D, texture, 0);
+    gl.readPixels(0, 0, bitmap.width, bitmap.height, gl.RGBA, gl.UNSIGNED_BYTE, pixels);
+    return pixels;
+  };
 }
 
 /** Show a result, or the error. */
@@ -40,6 +71,7 @@ async function show(work) {
 function start({ settings, run }) {
   document.querySelector("main").hidden = false;
   document.title = byId("title").textContent = settings.name;
+  let last = Promise.resolve(); // a session runs one input at a time
   if (settings.task === "image-classification") {
     byId("text-label").hidden = true;
     byId("image-label").hidden = false;
@@ -49,14 +81,13 @@ function start({ settings, run }) {
       URL.revokeObjectURL(byId("picture").src); // else the browser keeps every picture
       byId("picture").src = URL.createObjectURL(file);
       byId("picture").hidden = false;
-      show(async () => lines(await run(await pixelsOf(file, settings))));
+      last = last.then(() => show(async () => lines(await run(fitted(await pictureOf(file), settings)))));
     });
     byId("status").textContent = "Ready";
     return;
   }
   let controller = new AbortController();
   let timer = 0;
-  let last = Promise.resolve(); // a session runs one input at a time
   const update = () => {
     controller.abort();
     controller = new AbortController();
