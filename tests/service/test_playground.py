@@ -195,6 +195,12 @@ def test_a_generation_can_be_stopped_and_follows_its_options(page: Page, served:
     with Client(f"127.0.0.1:{server.port}") as client:
         expected = client.generate("A man is", sampling_topk=1, max_tokens=12).text
     assert page.locator("#generated").text_content() == f"A man is{expected}"
+    for field, value, problem in (("#max-tokens", "0", "max_tokens"), ("#temperature", "-1", "sampling_temperature")):
+        page.fill(field, value)
+        page.get_by_role("button", name="Generate").click()
+        expect(page.locator("#status.error")).to_contain_text(problem)
+        expect(page.locator("#generated")).to_be_empty()  # not the prompt, which would be taken for the result
+        page.fill(field, "1")
 
 
 def test_documents_are_translated(page: Page, tmp_path: Path) -> None:

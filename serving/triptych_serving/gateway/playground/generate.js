@@ -6,7 +6,7 @@ import * as request from "./request.js";
 
 function options() {
   const temperature = Number(byId("temperature").value);
-  return temperature > 0 ? { samplingTemperature: temperature, samplingTopk: 0, samplingTopp: 0.95 } : { samplingTopk: 1 };
+  return temperature !== 0 ? { samplingTemperature: temperature, samplingTopk: 0, samplingTopp: 0.95 } : { samplingTopk: 1 };
 }
 
 function sampling({ samplingTemperature }) {
@@ -17,7 +17,8 @@ async function generate(signal) {
   const text = byId("prompt").value;
   const isChat = byId("chat").checked;
   const given = isChat ? { messages: [{ role: "user", content: text }] } : { prompts: [text] };
-  const maxTokens = Number(byId("max-tokens").value) || undefined;
+  const most = byId("max-tokens").value;
+  const maxTokens = most === "" ? undefined : Number(most); // the server's default
   const message = { ...given, model: byId("generate").querySelector(".model").value, maxTokens, options: options() };
   const prompt = isChat ? `[{"role": "user", "content": ${request.python(text)}}]` : request.python(text);
   const python = `client.generate(${prompt}, model=${request.python(message.model)}, max_tokens=${maxTokens ?? "None"}, ${sampling(message.options)}).text`;
@@ -49,7 +50,7 @@ export function startGenerate() {
     } finally {
       if (!signal.aborted) run(false);
     }
-  });
+  }, 0, byId("generated"));
   byId("generate-run").addEventListener("click", update);
   return () => {}; // on request alone: a generation takes long
 }
