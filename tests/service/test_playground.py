@@ -216,6 +216,19 @@ def test_documents_are_translated(page: Page, tmp_path: Path) -> None:
     page.set_input_files("#file", tmp_path / f"{name}.md")
     expect(page.get_by_role("link", name=f"{name}_de.md")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= (page.viewport_size or PHONE)["width"]
+    (tmp_path / "slow.md").write_text("I have a dog.\n")
+    held: list[Route] = []
+    page.route("**/translate_file", lambda route: route.fallback() if held else held.append(route))
+    with page.expect_request("**/translate_file"):
+        page.set_input_files("#file", tmp_path / "slow.md")
+    page.set_input_files("#file", tmp_path / "notes.md")
+    expect(page.get_by_role("link", name="notes_de.md")).to_be_visible()
+    with page.expect_event("requestfinished", lambda request: request.url.endswith("/translate_file")):
+        held[0].fulfill(status=500, json={"error": "late"})
+    page.evaluate("new Promise((done) => setTimeout(done))")  # the page has read the response
+    expect(page.locator("#status")).to_have_text("")
+    expect(page.get_by_role("link", name="notes_de.md")).to_be_visible()  # that of the file that was chosen last
+    page.unroute_all()
     page.locator("[name=input][value=text]").check()
 
 

@@ -177,15 +177,18 @@ async function showAlternatives(signal) {
 
 async function translateDocument(file) {
   const result = byId("file-result");
+  const isChosen = () => byId("file").files[0] === file; // no other one was chosen meanwhile
   result.textContent = `Translating ${file.name}…`;
   say("");
   try {
     const { model, sourceLanguageCode, targetLanguageCode } = chosen();
     const content = await translateFile(file, model, sourceLanguageCode, targetLanguageCode);
+    if (!isChosen()) return;
     const name = file.name.replace(/(\.[^.]*)?$/, (suffix) => `_${targetLanguageCode}${suffix}`);
     const link = element("a", { href: URL.createObjectURL(content), download: name }, name);
     result.replaceChildren("Translated: ", link);
   } catch (error) {
+    if (!isChosen()) return;
     result.textContent = "";
     say(error.message, true);
   }
