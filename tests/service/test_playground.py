@@ -132,7 +132,7 @@ def test_translations_stream_and_further_typing_cancels_them(page: Page, served:
     pace.slow.set()
     try:
         page.fill("#source", LONG)
-        expect(page.locator("#target.busy")).to_have_text(re.compile(r"\w"))  # while it is decoded
+        expect(page.locator("#target.busy[aria-busy=true]")).to_have_text(re.compile(r"\w"))  # while it is decoded
         eventually(lambda: bool(running(server)))  # a row may have ended just now, and the next one not begun
         page.fill("#source", "")
         eventually(lambda: server.calls.count == 0)
@@ -140,6 +140,7 @@ def test_translations_stream_and_further_typing_cancels_them(page: Page, served:
     finally:
         pace.slow.clear()
     expect(page.locator("#target")).to_have_text("")
+    expect(page.locator("#target.busy, [aria-busy=true]")).to_have_count(0)
 
 
 def test_a_tab_shows_its_own_command_alone(page: Page, served: tuple[Server, Pace]) -> None:

@@ -1,7 +1,7 @@
 // The tab that continues texts and answers chats.
 
 import { stream } from "./api.js";
-import { byId, latest, timeOf } from "./page.js";
+import { byId, latest, setBusy, timeOf } from "./page.js";
 import * as request from "./request.js";
 
 function options() {
@@ -40,7 +40,7 @@ export function startGenerate() {
   const run = (isOn) => {
     isRunning = isOn;
     byId("generate-run").textContent = isOn ? "Stop" : "Generate";
-    byId("generated").classList.toggle("busy", isOn);
+    setBusy(byId("generated"), isOn);
   };
   const update = latest(async (signal) => {
     if (isRunning) return run(false); // this call has aborted it

@@ -19,6 +19,12 @@ export function say(text, isError = false) {
   status.classList.toggle("error", isError);
 }
 
+/** Mark an element while its text is streamed: screen readers read it once, at the end. */
+export function setBusy(target, isBusy) {
+  target.classList.toggle("busy", isBusy);
+  target.setAttribute("aria-busy", String(isBusy));
+}
+
 /** Milliseconds of a response's timing, as text. */
 export function timeOf(timing, began) {
   const server = ["queueSeconds", "preprocessSeconds", "inferenceSeconds", "postprocessSeconds"];

@@ -1,7 +1,7 @@
 // The tab for translation: streamed while the user types, with alignment, uncertainty, alternatives and documents.
 
 import { call, stream, translateFile } from "./api.js";
-import { byId, element, latest, say, timeOf } from "./page.js";
+import { byId, element, latest, say, setBusy, timeOf } from "./page.js";
 import * as request from "./request.js";
 
 const TYPING_MILLISECONDS = 150;
@@ -122,6 +122,7 @@ async function translate(signal) {
   byId("alternatives").querySelector("ol").replaceChildren();
   if (!text.trim()) {
     target.replaceChildren();
+    setBusy(target, false); // the translation that this input ended left it
     return;
   }
   const message = { ...chosen(), contents: [text], options: { returnAlignment: true } };
@@ -130,7 +131,7 @@ async function translate(signal) {
   const made = { tab: "translate", service: "TranslationService", method: "Translate", request: { ...message, options: undefined }, python };
   request.show(made);
   const began = performance.now();
-  target.classList.add("busy");
+  setBusy(target, true);
   try {
     let shown = "";
     for await (const event of stream("TranslationService", "TranslateStream", message, signal)) {
@@ -150,7 +151,7 @@ async function translate(signal) {
     }
     throw error;
   } finally {
-    if (!signal.aborted) target.classList.remove("busy");
+    if (!signal.aborted) setBusy(target, false);
   }
   if (byId("alternatives").open) await showAlternatives(signal);
 }
