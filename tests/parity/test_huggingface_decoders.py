@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from triptych.decoding import DecodingOptions
 from triptych_export.errors import SourceError
@@ -178,6 +179,30 @@ def test_members_that_are_null_or_switched_off_change_nothing(variant: str, tmp_
     write_json(tmp_path / "config.json", {**members, **unused})
     assert load_decoder(tmp_path).model.config == expected
     assert (expected.window, expected.window_layers, expected.tied) == (0, (), variant == "smollm3")
+
+
+@pytest.mark.parametrize(
+    ("variant", "members"),
+    [
+        ("llama", {"transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}}}),  # SmolLM2
+        ("neox", {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "custom_pipelines": {"text-generation": {}}}),
+        ("opt", {"learned_embeddings": True, "scale_embeddings": False}),  # Galactica
+        ("phi3", {"full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False, "mlp_bias": False}),  # Phi-4-mini
+        ("starcoder2", {"activation_function": "gelu", "layer_norm_epsilon": 1e-5, "attention_softmax_in_fp32": True}),
+    ],
+)
+def test_unused_members_of_published_files_are_known(variant: str, members: dict[str, Any], tmp_path: Path) -> None:
+    small_decoder(variant, tmp_path)
+    expected = load_decoder(tmp_path).model.config
+    edit_json(tmp_path / "config.json", **members)
+    assert load_decoder(tmp_path).model.config == expected
+
+
+def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
+    small_decoder("codegen", tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file({**weights, "transformer.h.0.attn.causal_mask": torch.ones(1, 1, 4, 4)}, tmp_path / "model.safetensors")
+    assert load_decoder(tmp_path).model.config.layers == 1
 
 
 def test_settings_come_from_the_files(tmp_path: Path) -> None:

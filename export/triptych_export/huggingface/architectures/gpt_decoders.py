@@ -49,18 +49,26 @@ OPT_NEUTRAL = {
     **DECODER,
     **neutral(
         "dropout activation_dropout layerdrop init_std prefix",
+        learned_embeddings=(True,),
+        scale_embeddings=(False,),
         do_layer_norm_before=(True,),
         layer_norm_elementwise_affine=(True,),
         _remove_final_layer_norm=(False,),
     ),
 }
-NEOX_NEUTRAL = {**DECODER, **neutral("hidden_dropout classifier_dropout")}
+NEOX_NEUTRAL = {**DECODER, **neutral("hidden_dropout classifier_dropout attention_probs_dropout_prob hidden_dropout_prob")}
 NEO_NEUTRAL = {**GPT2_NEUTRAL, **neutral("resid_dropout embed_dropout classifier_dropout attention_types")}
 PHI_NEUTRAL = {**DECODER, **neutral("embd_pdrop resid_pdrop", qk_layernorm=(False,))}
 STABLELM_NEUTRAL = {**DECODER, **neutral("hidden_dropout", qk_layernorm=(False,), use_parallel_residual=(False,))}
 STARCODER_NEUTRAL = {
     **DECODER,
-    **neutral("residual_dropout embedding_dropout", norm_type=("layer_norm",), mlp_type=("default",)),
+    **neutral(
+        # The last ones are of GPTBigCode, and not read here.
+        "residual_dropout embedding_dropout activation_function layer_norm_epsilon scale_attn_weights "
+        "attention_softmax_in_fp32 scale_attention_softmax_in_fp32",
+        norm_type=("layer_norm",),
+        mlp_type=("default",),
+    ),
 }
 
 
@@ -243,7 +251,7 @@ STARCODER_RULES = (
     Rule(f"{LAYERS}.feedforward.contract", f"{LAYERS}.mlp.c_proj"),
     *LLAMA_RULES,
 )
-MASKS = ("*h.*.attn.bias", "*h.*.attn.masked_bias")
+MASKS = ("*h.*.attn.bias", "*h.*.attn.masked_bias", "*h.*.attn.causal_mask")
 _gpt = partial(DecoderMapping, prefixes=("transformer.",), neutral=GPT2_NEUTRAL, ignored=MASKS)
 _modern = partial(DecoderMapping, prefixes=("model.",), ignored=CONSTANTS)
 GPT2_MAPPING = _gpt("GPT2LMHeadModel", gpt2_members, GPT2_RULES, tied=True)

@@ -36,7 +36,13 @@ GEMMA_NEUTRAL = {
     **DECODER,
     **neutral("_sliding_window_pattern cache_implementation", use_bidirectional_attention=(False,)),  # soft caps are null
 }
-PHI3_NEUTRAL = {**NEUTRAL, **neutral("embd_pdrop resid_pdrop original_max_position_embeddings")}
+PHI3_NEUTRAL = {
+    **NEUTRAL,
+    **neutral(
+        "embd_pdrop resid_pdrop original_max_position_embeddings full_attn_mod interpolate_factor",
+        lm_head_bias=(False,),
+    ),
+}
 
 
 def mistral_members(folder: Folder, default_window: int = 4_096, rotated: float | None = None) -> dict[str, Any]:
