@@ -88,6 +88,7 @@ def _until(row: list[int], ends: Any) -> list[int]:
 
 
 LONGROPE = {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0], "partial_rotary_factor": 0.75}
+ORIGINAL = "original_max_position_embeddings"
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,19 @@ LONGROPE = {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]
         ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention: True is not supported"),
         ("gemma3", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: 0 is below 1"),
         ("gemma3", {"sliding_window": None}, "do not fit 2 layers with a sliding_window of 0"),
+        ("gemma3", {"rope_parameters": 1}, "rope_parameters: 1, expected members by name"),
+        ("llama", {"rope_parameters": {"rope_type": "linear", "factor": "x"}}, "factor: 'x' is not a number above 0"),
+        ("llama", {"rope_parameters": {"rope_theta": 0}}, "rope_theta: 0 is not a number above 0"),
+        ("llama", {"rms_norm_eps": "x"}, "rms_norm_eps: 'x' is not a number above 0"),
+        ("llama", {"num_attention_heads": 0}, "num_attention_heads: 0 is below 1"),
+        ("llama", {"max_position_embeddings": 10**12}, "max_position_embeddings: 1000000000000 is above 16,777,216"),
+        ("llama", {"num_hidden_layers": 10**12}, "num_hidden_layers: 1000000000000 is above 1,000"),
+        ("llama", {"tie_word_embeddings": "false"}, "tie_word_embeddings: 'false', expected true or false"),
+        ("llama", {"hidden_act": ["silu"]}, "hidden_act: ['silu'] is not supported"),
+        ("gpt2", {"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon: nan is not a number above 0"),
+        ("qwen3 window", {"layer_types": 2}, "layer_types: 2 do not fit 2 layers"),
+        ("glm", {"num_key_value_heads": 4}, "(expected 144 rows)"),
+        ("phi3", {"rope_parameters": {**LONGROPE, ORIGINAL: 1}}, f"{ORIGINAL}: 1 is not a whole number of at least 2"),
         ("gemma3", {"rope_parameters": {"rope_theta": 9.0}}, "rope_parameters: 'rope_theta' is no kind of layers"),
         ("gemma3", {"rope_parameters": {LOCAL: {"type": "linear", "factor": 2.0}}}, "sliding_attention: rope_type: 'linear'"),
     ],
@@ -203,6 +217,22 @@ def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
     weights = load_file(tmp_path / "model.safetensors")
     save_file({**weights, "transformer.h.0.attn.causal_mask": torch.ones(1, 1, 4, 4)}, tmp_path / "model.safetensors")
     assert load_decoder(tmp_path).model.config.layers == 1
+
+
+@pytest.mark.parametrize("variant", ["ernie", "gemma", "glm", "helium", "neox", "phi", "phi3", "starcoder2"])
+@pytest.mark.parametrize("edit", ["removed", "null"])
+def test_missing_members_have_the_defaults_of_transformers(variant: str, edit: str, tmp_path: Path) -> None:
+    model = small_decoder(variant, tmp_path)
+    usual = type(model.config)()
+    names = ("hidden_act", "hidden_activation", "rms_norm_eps", "layer_norm_eps", "norm_epsilon")
+    members = json.loads((tmp_path / "config.json").read_text())
+    own = {name: getattr(usual, name) for name in names if name in members}
+    write_json(tmp_path / "config.json", {**members, **own})
+    expected = load_decoder(tmp_path).model.config
+    left = {name: value for name, value in members.items() if name not in own}
+    write_json(tmp_path / "config.json", left if edit == "removed" else {**members, **dict.fromkeys(own)})
+    assert own
+    assert load_decoder(tmp_path).model.config == expected
 
 
 def test_settings_come_from_the_files(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """Readers that several decoder-only families share: rotary positions, windows, and the order of attention's weights."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import log
+from math import isfinite, log
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from triptych_export.huggingface.checkpoint.config import COMMON, activation, integer
+from triptych_export.huggingface.checkpoint.config import COMMON, activation, flag, integer
 from triptych_export.huggingface.checkpoint.mapping import Change
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.models.gpt import ROTARY, GptConfig
@@ -34,24 +34,39 @@ SCALINGS: Mapping[str, Mapping[str, str]] = {
 PARTIAL = "partial_rotary_factor"
 OLD_KINDS = {"su": "longrope"}
 LONGROPE = ("long_factor", "factor", "attention_factor", "original_max_position_embeddings")
+LARGEST, MOST_LAYERS = 2**24, 1_000
 
 
-def positive(folder: Folder, name: str, default: int) -> int:
-    """Read an integer of at least 1; raises ValueError, which names member and value, if it is not."""
-    if (value := integer(folder, name, default)) < 1:
-        raise ValueError(f"{name}: {value} is below 1")
+def positive(folder: Folder, name: str, default: int | None = None, most: int = LARGEST, least: int = 1) -> int:
+    """Read an integer from `least` to `most`; raises ValueError, which names member, value and limit, if it is not."""
+    if not least <= (value := integer(folder, name, default)) <= most:
+        raise ValueError(f"{name}: {value} is {f'below {least}' if value < least else f'above {most:,}'}")
     return value
+
+
+def positive_number(folder: Folder, name: str, default: float) -> float:
+    """Read a number above 0; raises ValueError as `check_number` does."""
+    value = folder.config.get(name)
+    return check_number(name, default if value is None else value)
+
+
+def check_number(name: str, value: object) -> float:
+    """Return a number above 0; raises ValueError, which names member and value, if it is not."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0 or not isfinite(value):
+        raise ValueError(f"{name}: {value!r:.60} is not a number above 0")
+    return float(value)
 
 
 def windows(folder: Folder, layers: int, default: Sequence[int], always: bool = False) -> dict[str, Any]:
     """Read the sliding window and its layers; older files do not list them: then they are those of `default`."""
-    window = integer(folder, "sliding_window", 0)  # Qwen's files have one that they do not use
-    window = window if always or folder.config.get("use_sliding_window", False) else 0
+    window = positive(folder, "sliding_window", 0, least=0)  # Qwen's files have one that they do not use
+    window = window if always or flag(folder, "use_sliding_window", False) else 0
     kinds = folder.config.get("layer_types")
     if kinds is None:
         kinds = [LOCAL if (always or window) and layer in default else GLOBAL for layer in range(layers)]
-    if len(kinds) != layers or set(kinds) - {GLOBAL, LOCAL} or (LOCAL in kinds and not window):
-        raise ValueError(f"layer_types: {kinds} do not fit {layers} layers with a sliding_window of {window}")
+    known = isinstance(kinds, list) and len(kinds) == layers and all(kind in (GLOBAL, LOCAL) for kind in kinds)
+    if not known or (LOCAL in kinds and not window):
+        raise ValueError(f"layer_types: {kinds!r:.80} do not fit {layers} layers with a sliding_window of {window}")
     return {"window": window, "window_layers": [layer for layer, kind in enumerate(kinds) if kind == LOCAL]}
 
 
@@ -61,6 +76,8 @@ def llama_members(
     layers: str = "",
     rotated: float | None = None,
     former: tuple[str, str] = ("rope_theta", PARTIAL),
+    epsilon: float = 1e-6,
+    function: str = "silu",
 ) -> dict[str, Any]:
     """Read the members of GptConfig that Llama has.
 
@@ -70,27 +87,29 @@ def llama_members(
         layers: kind of layers whose rotary positions are read; empty: all have the same.
         rotated: default share of a head that is rotated; None: the family rotates whole heads.
         former: names of base and share in older files.
+        epsilon: default of RMS norms.
+        function: default of the activation, in transformers' terms.
     """
-    heads, width = integer(folder, "num_attention_heads"), integer(folder, "hidden_size")
-    head_dim = integer(folder, "head_dim", width // heads)
+    heads, width = positive(folder, "num_attention_heads"), positive(folder, "hidden_size")
+    head_dim = positive(folder, "head_dim", width // heads)
     theta, scaling = rotary(folder, default_theta, layers, former[0], rotated is not None)
-    most = integer(folder, "max_position_embeddings")
-    biased = bool(folder.config.get("attention_bias", False))
+    most = positive(folder, "max_position_embeddings")
+    biased = flag(folder, "attention_bias", False)
     return {
         "model_dim": width,
         "heads": heads,
-        "kv_heads": integer(folder, "num_key_value_heads", heads),
+        "kv_heads": positive(folder, "num_key_value_heads", heads),
         "head_dim": head_dim,
         "rotary_dim": 0 if rotated is None else _rotary_dim(folder, head_dim, rotated, former[1]),
-        "feedforward_dim": integer(folder, "intermediate_size"),
-        "layers": integer(folder, "num_hidden_layers"),
+        "feedforward_dim": positive(folder, "intermediate_size"),
+        "layers": positive(folder, "num_hidden_layers", most=MOST_LAYERS),
         # With more positions, the frequencies of all would change: "longrope" has two sets of them.
         "max_positions": min(most, scaling.original) if scaling and scaling.kind == "longrope" else most,
-        "activation": activation(folder, "hidden_act", "silu"),
-        "norm_epsilon": folder.config.get("rms_norm_eps", 1e-6),
+        "activation": activation(folder, "hidden_act", function),
+        "norm_epsilon": positive_number(folder, "rms_norm_eps", epsilon),
         "theta": theta,
         "scaling": scaling,
-        "bias": bool(folder.config.get("mlp_bias", False)),
+        "bias": flag(folder, "mlp_bias", False),
         "input_bias": biased,
         "output_bias": biased,
     }
@@ -106,12 +125,15 @@ def rotary(
     Raises:
         SourceError: the scaling is not supported, or its members are missing or unknown.
     """
-    given = folder.config.get("rope_parameters") or {}
+    given = rope_parameters(folder)
     given = given.get(layers) if layers else given
-    given = dict(given or (layers != LOCAL and folder.config.get("rope_scaling")) or {})
+    given = given or (layers != LOCAL and folder.config.get("rope_scaling")) or {}
+    if not isinstance(given, dict):
+        raise folder.config_error(f"rope_parameters: {given!r:.60}, expected members by name")
+    given = dict(given)
     old, kind = given.pop("type", "default"), given.pop("rope_type", None)
     kind = old if kind is None else kind
-    kind = OLD_KINDS.get(kind, str(kind))
+    kind = OLD_KINDS.get(str(kind), str(kind))
     theta = given.pop("rope_theta", None)
     theta = folder.config.get(base, default) if theta is None else theta
     if kind not in SCALINGS:
@@ -123,24 +145,39 @@ def rotary(
         raise folder.config_error(f"rope_parameters: {', '.join(unknown)}: not supported with rope_type {kind!r}")
     if missing := sorted(SCALINGS[kind].keys() - given.keys()):
         raise folder.config_error(f"rope_parameters: {', '.join(missing)}: missing for rope_type {kind!r}")
-    members: dict[str, Any] = {ours: given[theirs] for theirs, ours in SCALINGS[kind].items()}
+    members: dict[str, Any] = {ours: _scaling(theirs, given[theirs]) for theirs, ours in SCALINGS[kind].items()}
     if kind == "longrope":
         members |= _longrope(folder, given)
-    return float(theta), RotaryScaling(kind, **members) if members else None
+    return check_number(base, theta), RotaryScaling(kind, **members) if members else None
+
+
+def rope_parameters(folder: Folder) -> dict[str, Any]:
+    """Read the members of the rotary positions; raises SourceError if they are no members."""
+    given = folder.config.get("rope_parameters") or {}
+    if not isinstance(given, dict):
+        raise folder.config_error(f"rope_parameters: {given!r:.60}, expected members by name")
+    return given
+
+
+def _scaling(name: str, value: Any) -> Any:
+    """Check a member of a scaling: a number above 0, or a list of them."""
+    return [check_number(name, each) for each in value] if isinstance(value, list) else check_number(name, value)
 
 
 def _longrope(folder: Folder, given: Mapping[str, Any]) -> dict[str, Any]:
     """Read the positions of the first training, and the amplitude that follows from the ratio of all positions to them."""
-    most = integer(folder, "max_position_embeddings")
-    original = given.get("original_max_position_embeddings") or integer(folder, "original_max_position_embeddings", most)
-    factor = given.get("factor") or most / original
+    name = "original_max_position_embeddings"
+    original = given.get(name) or positive(folder, name, 4_096)
+    if type(original) is not int or original < 2:
+        raise ValueError(f"{name}: {original!r:.60} is not a whole number of at least 2")
+    factor = check_number("factor", given.get("factor") or positive(folder, "max_position_embeddings") / original)
     usual = (1 + log(factor) / log(original)) ** 0.5 if factor > 1 else 1.0
-    return {"original": original, "amplitude": given.get("attention_factor") or usual}
+    return {"original": original, "amplitude": check_number("attention_factor", given.get("attention_factor") or usual)}
 
 
 def _rotary_dim(folder: Folder, head_dim: int, default: float, name: str) -> int:
     """Read how many of a head's dimensions are rotated, from the share in config.json; `name` is its former name."""
-    given = folder.config.get("rope_parameters") or {}
+    given = rope_parameters(folder)
     share = folder.config.get(name, default) if given.get(PARTIAL) is None else given[PARTIAL]
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise ValueError(f"{PARTIAL}: {share!r} is not a number above 0 and up to 1")
@@ -165,7 +202,13 @@ def rotated_rows(config: GptConfig, neighbours: bool = False, rows: Rows | None 
     order = torch.cat((first, rest), dim=1).flatten() if config.positions == ROTARY else order
     query, key, value = (rows or rows_apart)(config.heads, config.kv_heads or config.heads, size)
     every = torch.cat([part.flatten() for part in (query[:, order], key[:, order], value)])
-    return {QUERY_KEY_VALUE: lambda weight: weight[every]}
+
+    def ordered(weight: Tensor) -> Tensor:
+        if len(weight) != len(every):  # on the meta device, no index is out of range
+            raise ValueError(f"expected {len(every)} rows")
+        return weight[every]
+
+    return {QUERY_KEY_VALUE: ordered}
 
 
 def first_rotated(_: Folder, config: GptConfig) -> Mapping[str, Change]:

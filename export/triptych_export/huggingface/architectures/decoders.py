@@ -7,8 +7,9 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from triptych_export.generation_source import GenerationSource
+from triptych_export.huggingface.architectures.decoder_config import positive
 from triptych_export.huggingface.chat import read_chat
-from triptych_export.huggingface.checkpoint.config import check_architecture, integer
+from triptych_export.huggingface.checkpoint.config import check_architecture, flag
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
 from triptych_export.huggingface.checkpoint.languages import model_name
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, load_rules, make_model
@@ -62,10 +63,8 @@ def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
 
 def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> Gpt:
     """Make the network of a folder."""
-    tied = folder.config.get("tie_word_embeddings")
-    model = make_model(
-        folder, lambda: Gpt(GptConfig(**_members(folder, mapping, mapping.tied if tied is None else bool(tied))))
-    )
+    tied = flag(folder, "tie_word_embeddings", mapping.tied)
+    model = make_model(folder, lambda: Gpt(GptConfig(**_members(folder, mapping, tied))))
     ignored = (*mapping.ignored, *([OUTPUT] if model.config.tied else []))
     load_rules(model, weights, _rules(folder, mapping, model.config), ignored, mapping.prefixes)
     return model
@@ -87,7 +86,7 @@ def load_embedding(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
 
 
 def _members(folder: Folder, mapping: DecoderMapping, tied: bool) -> dict[str, Any]:
-    return {"vocabulary_size": integer(folder, "vocab_size"), "tied": tied, **mapping.members(folder)}
+    return {"vocabulary_size": positive(folder, "vocab_size"), "tied": tied, **mapping.members(folder)}
 
 
 def _rules(folder: Folder, mapping: DecoderMapping, config: GptConfig) -> Sequence[Rule]:

@@ -17,16 +17,19 @@ from triptych_export.huggingface.architectures.decoder_config import (
     CONSTANTS,
     DECODER,
     LAYERS,
+    MOST_LAYERS,
     QUERY_KEY_VALUE,
     first_rotated,
     llama_members,
     neighbours_rotated,
+    positive,
+    positive_number,
     rotated_rows,
     rows_by_group,
 )
 from triptych_export.huggingface.architectures.decoders import DecoderMapping
 from triptych_export.huggingface.architectures.llama_decoders import LLAMA_RULES, mistral_members
-from triptych_export.huggingface.checkpoint.config import activation, integer
+from triptych_export.huggingface.checkpoint.config import activation, flag
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.models.gpt import GPT2, ROTARY, GptConfig
@@ -74,26 +77,26 @@ STARCODER_NEUTRAL = {
 
 def gpt2_members(folder: Folder, default_activation: str = "gelu_new") -> dict[str, Any]:
     """Members of GptConfig from those of GPT-2 and ImageGPT."""
-    width = integer(folder, "n_embd")
+    width = positive(folder, "n_embd")
     return {
         **GPT2,
         "model_dim": width,
-        "heads": integer(folder, "n_head"),
-        "feedforward_dim": integer(folder, "n_inner", 4 * width),
-        "layers": integer(folder, "n_layer"),
-        "max_positions": integer(folder, "n_positions"),
+        "heads": positive(folder, "n_head"),
+        "feedforward_dim": positive(folder, "n_inner", 4 * width),
+        "layers": positive(folder, "n_layer", most=MOST_LAYERS),
+        "max_positions": positive(folder, "n_positions"),
         "activation": activation(folder, "activation_function", default_activation),
-        "norm_epsilon": folder.config.get("layer_norm_epsilon", 1e-5),
+        "norm_epsilon": positive_number(folder, "layer_norm_epsilon", 1e-5),
     }
 
 
 def _big_code_members(folder: Folder) -> dict[str, Any]:
-    shared = folder.config.get("multi_query", True)
-    return {**gpt2_members(folder, "gelu_pytorch_tanh"), "kv_heads": 1 if shared else integer(folder, "n_head")}
+    shared = flag(folder, "multi_query", True)
+    return {**gpt2_members(folder, "gelu_pytorch_tanh"), "kv_heads": 1 if shared else positive(folder, "n_head")}
 
 
 def _gptj_members(folder: Folder) -> dict[str, Any]:
-    rotated = {"positions": ROTARY, "rotary_dim": integer(folder, "rotary_dim")}
+    rotated = {"positions": ROTARY, "rotary_dim": positive(folder, "rotary_dim")}
     biases = {"input_bias": False, "output_bias": False, "projection_bias": True}
     return {**gpt2_members(folder), **rotated, **biases, "parallel": True}
 
@@ -106,66 +109,66 @@ def _codegen_members(folder: Folder) -> dict[str, Any]:
 
 
 def _neo_members(folder: Folder) -> dict[str, Any]:
-    width, layers = integer(folder, "hidden_size"), integer(folder, "num_layers")
+    width, layers = positive(folder, "hidden_size"), positive(folder, "num_layers", most=MOST_LAYERS)
     kinds = folder.config.get("attention_layers")
-    if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - {"global", "local"}:
+    if not isinstance(kinds, list) or len(kinds) != layers or any(kind not in ("global", "local") for kind in kinds):
         raise ValueError(f"attention_layers: {kinds!r:.80} are not 'global' or 'local' for each of {layers} layers")
     return {
         **GPT2,
         "model_dim": width,
-        "heads": integer(folder, "num_heads"),
-        "feedforward_dim": integer(folder, "intermediate_size", 4 * width),
+        "heads": positive(folder, "num_heads"),
+        "feedforward_dim": positive(folder, "intermediate_size", 4 * width),
         "layers": layers,
-        "max_positions": integer(folder, "max_position_embeddings"),
-        "window": integer(folder, "window_size", 256),
+        "max_positions": positive(folder, "max_position_embeddings"),
+        "window": positive(folder, "window_size", 256),
         "window_layers": [layer for layer, kind in enumerate(kinds) if kind == "local"],
         "activation": activation(folder, "activation_function", "gelu_new"),
-        "norm_epsilon": folder.config.get("layer_norm_epsilon", 1e-5),
+        "norm_epsilon": positive_number(folder, "layer_norm_epsilon", 1e-5),
         "input_bias": False,
         "attention_scale": 1.0,
     }
 
 
 def _opt_members(folder: Folder) -> dict[str, Any]:
-    width, biased = integer(folder, "hidden_size"), bool(folder.config.get("enable_bias", True))
-    if (embedding := integer(folder, "word_embed_proj_dim", width)) != width:
+    width, biased = positive(folder, "hidden_size"), flag(folder, "enable_bias", True)
+    if (embedding := positive(folder, "word_embed_proj_dim", width)) != width:
         raise ValueError(f"word_embed_proj_dim: {embedding} is not hidden_size, {width}; this is not supported")
     return {
         **GPT2,
         "model_dim": width,
-        "heads": integer(folder, "num_attention_heads"),
-        "feedforward_dim": integer(folder, "ffn_dim"),
-        "layers": integer(folder, "num_hidden_layers"),
-        "max_positions": integer(folder, "max_position_embeddings"),
+        "heads": positive(folder, "num_attention_heads"),
+        "feedforward_dim": positive(folder, "ffn_dim"),
+        "layers": positive(folder, "num_hidden_layers", most=MOST_LAYERS),
+        "max_positions": positive(folder, "max_position_embeddings"),
         "activation": activation(folder, "activation_function", "relu"),
         **{"bias": biased, "input_bias": biased, "output_bias": biased},
     }
 
 
 def _neox_members(folder: Folder) -> dict[str, Any]:
-    members = llama_members(folder, rotated=0.25, former=("rotary_emb_base", "rotary_pct"))
-    biased, parallel = bool(folder.config.get("attention_bias", True)), folder.config.get("use_parallel_residual", True)
+    members = llama_members(folder, rotated=0.25, former=("rotary_emb_base", "rotary_pct"), function="gelu")
+    biased, parallel = flag(folder, "attention_bias", True), flag(folder, "use_parallel_residual", True)
     biases = {"bias": True, "input_bias": biased, "output_bias": biased}
-    return {**members, **_layer_norm(folder), **biases, "parallel": bool(parallel)}
+    return {**members, **_layer_norm(folder), **biases, "parallel": parallel}
 
 
 def _phi_members(folder: Folder) -> dict[str, Any]:
     biases = dict.fromkeys(("bias", "input_bias", "output_bias", "projection_bias"), True)
-    return {**llama_members(folder, rotated=0.5), **_layer_norm(folder), **biases, "parallel": True}
+    return {**llama_members(folder, rotated=0.5, function="gelu_new"), **_layer_norm(folder), **biases, "parallel": True}
 
 
 def _starcoder2_members(folder: Folder) -> dict[str, Any]:
-    biases = dict.fromkeys(("bias", "input_bias", "output_bias"), bool(folder.config.get("use_bias", True)))
-    return {**mistral_members(folder, 0), **_layer_norm(folder, "norm_epsilon"), **biases}
+    biases = dict.fromkeys(("bias", "input_bias", "output_bias"), flag(folder, "use_bias", True))
+    return {**mistral_members(folder, 0, function="gelu_pytorch_tanh"), **_layer_norm(folder, "norm_epsilon"), **biases}
 
 
 def _stablelm_members(folder: Folder) -> dict[str, Any]:
-    biases = {"input_bias": bool(folder.config.get("use_qkv_bias", False)), "output_bias": False}
+    biases = {"input_bias": flag(folder, "use_qkv_bias", False), "output_bias": False}
     return {**llama_members(folder, rotated=0.25), **_layer_norm(folder), **biases, "gated": True}
 
 
 def _layer_norm(folder: Folder, epsilon: str = "layer_norm_eps") -> dict[str, Any]:
-    return {"norm_kind": "layer", "norm_epsilon": folder.config.get(epsilon, 1e-5), "gated": False}
+    return {"norm_kind": "layer", "norm_epsilon": positive_number(folder, epsilon, 1e-5), "gated": False}
 
 
 def _grouped(_: Folder, config: GptConfig) -> Mapping[str, Change]:

@@ -22,11 +22,13 @@ from triptych_export.huggingface.architectures.decoder_config import (
     llama_members,
     neighbours_rotated,
     positive,
+    positive_number,
+    rope_parameters,
     rotary,
     windows,
 )
 from triptych_export.huggingface.architectures.decoders import DecoderMapping
-from triptych_export.huggingface.checkpoint.config import activation, integer
+from triptych_export.huggingface.checkpoint.config import activation, flag
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.models.gpt import GptConfig
@@ -45,9 +47,10 @@ PHI3_NEUTRAL = {
 }
 
 
-def mistral_members(folder: Folder, default_window: int = 4_096, rotated: float | None = None) -> dict[str, Any]:
-    members = llama_members(folder, rotated=rotated)
-    window = integer(folder, "sliding_window", 0 if "sliding_window" in folder.config else default_window)  # null: none
+def mistral_members(folder: Folder, default_window: int = 4_096, **defaults: Any) -> dict[str, Any]:
+    members = llama_members(folder, **defaults)
+    default_window = 0 if "sliding_window" in folder.config else default_window  # null: none
+    window = positive(folder, "sliding_window", default_window, least=0)
     return {**members, "window": window, "window_layers": range(members["layers"] if window else 0)}
 
 
@@ -56,30 +59,28 @@ def _qwen2_members(folder: Folder) -> dict[str, Any]:
 
 
 def _qwen3_members(folder: Folder) -> dict[str, Any]:
-    return {**_qwen_members(folder), "head_dim": integer(folder, "head_dim", 128), "qk_norm": True}
+    return {**_qwen_members(folder), "head_dim": positive(folder, "head_dim", 128), "qk_norm": True}
 
 
 def _qwen_members(folder: Folder) -> dict[str, Any]:
     members = llama_members(folder)
     layers = range(members["layers"])
-    return {**members, **windows(folder, len(layers), layers[integer(folder, "max_window_layers", 28) :])}
+    return {**members, **windows(folder, len(layers), layers[positive(folder, "max_window_layers", 28, least=0) :])}
 
 
 def _smollm3_members(folder: Folder) -> dict[str, Any]:
     members = llama_members(folder, 2_000_000.0)
-    layers, interval = members["layers"], integer(folder, "no_rope_layer_interval", 4)
-    rotated = folder.config.get("no_rope_layers")
-    if rotated is None and interval < 1:
-        raise ValueError(f"no_rope_layer_interval: {interval} is below 1")
+    layers, rotated = members["layers"], folder.config.get("no_rope_layers")
+    interval = positive(folder, "no_rope_layer_interval", 4)
     rotated = [(layer + 1) % interval for layer in range(layers)] if rotated is None else rotated
-    if len(rotated) < layers:
-        raise ValueError(f"no_rope_layers: {rotated} do not fit {layers} layers")
+    if not isinstance(rotated, list) or len(rotated) < layers:
+        raise ValueError(f"no_rope_layers: {rotated!r:.80} do not fit {layers} layers")
     unrotated = [layer for layer in range(layers) if not rotated[layer]]
     return {**members, **windows(folder, layers, unrotated), "unrotated_layers": unrotated}
 
 
 def _gemma3_members(folder: Folder) -> dict[str, Any]:
-    if wrong := sorted(set(folder.config.get("rope_parameters") or ()) - {GLOBAL, LOCAL}):
+    if wrong := sorted(set(rope_parameters(folder)) - {GLOBAL, LOCAL}):
         raise ValueError(f"rope_parameters: {wrong[0]!r} is no kind of layers; expected {GLOBAL!r} and {LOCAL!r}")
     members = llama_members(folder, 1_000_000.0, GLOBAL)
     local_theta, scaling = rotary(folder, 10_000.0, LOCAL, "rope_local_base_freq")
@@ -87,7 +88,7 @@ def _gemma3_members(folder: Folder) -> dict[str, Any]:
         raise ValueError(f"rope_parameters: {LOCAL}: rope_type: {scaling.kind!r} is not supported")
     layers, interval = members["layers"], positive(folder, "sliding_window_pattern", 6)
     nearby = windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % interval], always=True)
-    if both := bool(folder.config.get("use_bidirectional_attention", False)):
+    if both := flag(folder, "use_bidirectional_attention", False):
         nearby["window"] = nearby["window"] // 2 + 1  # the member counts both sides
     return {
         **members,
@@ -116,7 +117,7 @@ def _gemma2_members(folder: Folder) -> dict[str, Any]:
 
 def _gemma_attention(folder: Folder) -> dict[str, Any]:
     return {
-        "head_dim": integer(folder, "head_dim", 256),
+        "head_dim": positive(folder, "head_dim", 256),
         "activation": activation(folder, "hidden_activation", "gelu_pytorch_tanh"),
         "attention_scale": positive(folder, "query_pre_attn_scalar", 256) ** -0.5,
     }
@@ -125,19 +126,19 @@ def _gemma_attention(folder: Folder) -> dict[str, Any]:
 def _gemma_members(folder: Folder) -> dict[str, Any]:
     members = llama_members(folder)
     given = activation(folder, "hidden_activation", "gelu_pytorch_tanh")
-    if folder.config.get("hidden_act", "gelu") != "gelu":  # "gelu" means its approximation here
+    if folder.config.get("hidden_act") not in (None, "gelu"):  # "gelu" means its approximation here
         given = activation(folder, "hidden_act")
-    head_dim, scale = integer(folder, "head_dim", 256), members["model_dim"] ** 0.5
+    head_dim, scale = positive(folder, "head_dim", 256), members["model_dim"] ** 0.5
     return {**members, "head_dim": head_dim, "activation": given, "embedding_scale": scale}
 
 
 def _phi3_members(folder: Folder) -> dict[str, Any]:
-    return mistral_members(folder, 0, rotated=1.0)
+    return mistral_members(folder, 0, rotated=1.0, epsilon=1e-5)
 
 
 def _granite_members(folder: Folder) -> dict[str, Any]:
     attention, embedding, *_ = (_factor(folder, f"{name}_multiplier") for name in ("attention", "embedding", "residual"))
-    _factor(folder, "logits_scaling")
+    _factor(folder, "logits_scaling")  # an error before the weights are read
     return {**llama_members(folder), "attention_scale": attention, "embedding_scale": embedding}
 
 
@@ -148,23 +149,20 @@ def _granite_changes(folder: Folder, _: GptConfig) -> Mapping[str, Change]:
 
 
 def _factor(folder: Folder, name: str) -> float:
-    value = folder.config.get(name, 1.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise ValueError(f"{name}: {value!r} is not a number above 0")
-    return float(value)
+    return positive_number(folder, name, 1.0)
 
 
 def _ernie_members(folder: Folder) -> dict[str, Any]:
-    biased = bool(folder.config.get("use_bias", False))
-    return {**llama_members(folder, 500_000.0), "bias": biased, "input_bias": biased, "output_bias": biased}
+    biased = flag(folder, "use_bias", False)
+    return {**llama_members(folder, 500_000.0, epsilon=1e-5), "bias": biased, "input_bias": biased, "output_bias": biased}
 
 
 def _helium_members(folder: Folder) -> dict[str, Any]:
-    return {**llama_members(folder, 100_000.0), "output_bias": False}
+    return {**llama_members(folder, 100_000.0, epsilon=1e-8), "output_bias": False}
 
 
 def _glm_members(folder: Folder) -> dict[str, Any]:
-    return {**llama_members(folder, rotated=0.5), "output_bias": False}
+    return {**llama_members(folder, rotated=0.5, epsilon=1.5625e-7), "output_bias": False}
 
 
 def _half(weight: Tensor, second: bool) -> Tensor:

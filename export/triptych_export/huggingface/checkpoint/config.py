@@ -83,8 +83,9 @@ SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_la
 
 def activation(folder: Folder, member: str, default: str = "gelu") -> str:
     """Translate the activation named in config.json to our name; raises SourceError if the activation is not supported."""
-    name = folder.config.get(member, default)
-    if name not in ACTIVATIONS:
+    name = folder.config.get(member)
+    name = default if name is None else name
+    if not isinstance(name, str) or name not in ACTIVATIONS:
         raise folder.config_error(f"{member}: {name!r} is not supported; supported: {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
@@ -95,6 +96,15 @@ def integer(folder: Folder, name: str, default: int | None = None) -> int:
     value = default if value is None else value
     if type(value) is not int:
         raise folder.config_error(f"{name}: {value!r}, expected a whole number")
+    return value
+
+
+def flag(folder: Folder, name: str, default: bool) -> bool:
+    """Read true or false of config.json; raises SourceError if the member is anything else."""
+    value = folder.config.get(name)
+    value = default if value is None else value
+    if not isinstance(value, bool):
+        raise folder.config_error(f"{name}: {value!r:.60}, expected true or false")
     return value
 
 
