@@ -81,7 +81,9 @@ def decoder_tokenizer(folder: Folder) -> Tokenizer:
     tokens = read_special_tokens(folder, {})
     if folder.has(FAST):
         return fast_tokenizer(folder, tokens)
-    if folder.model_type != "gpt2":  # others cut texts in ways that only this file says
+    named = [name.removesuffix("Fast") for name in _named_classes(folder)]
+    if not (named[0] in GPT2_CLASSES if named else folder.model_type in GPT2_MODELS):
+        # Others cut texts in ways that only this file says.
         raise SourceError(f"{folder.path}: no {FAST}; save the tokenizer with transformers, which writes it")
     tokenizer = byte_level(folder, tokens)
     first = tokens.name("bos_token")
@@ -286,6 +288,8 @@ FAMILIES = {
 FAMILIES["MT5Tokenizer"] = FAMILIES["T5Tokenizer"]
 FAMILIES["ElectraTokenizer"] = FAMILIES["BertTokenizer"]
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend", "GPT2Tokenizer", "GPT2TokenizerFast")
+GPT2_CLASSES = ("GPT2Tokenizer", "CodeGenTokenizer")
+GPT2_MODELS = ("gpt2", "gpt_neo", "gptj", "codegen", "opt")  # whose tokenizers are of these classes
 CLASSES = {
     "bert": "BertTokenizer",
     "distilbert": "DistilBertTokenizer",

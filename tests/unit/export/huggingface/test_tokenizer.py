@@ -392,9 +392,10 @@ def test_byte_level_equals_transformers(tmp_path: Path, byte_files: Path, spaced
 
 
 @pytest.mark.parametrize("begins", [False, True])
-def test_gpt2_may_begin_texts_with_a_token(tmp_path: Path, byte_files: Path, begins: bool) -> None:
+@pytest.mark.parametrize("kind", ["gpt2", "gpt_neo", "gptj", "codegen", "opt"])
+def test_gpt2_may_begin_texts_with_a_token(tmp_path: Path, byte_files: Path, begins: bool, kind: str) -> None:
     shutil.copytree(byte_files, tmp_path, dirs_exist_ok=True)
-    write_json(tmp_path / "config.json", {"model_type": "gpt2"})
+    write_json(tmp_path / "config.json", {"model_type": kind})
     write_json(tmp_path / "tokenizer_config.json", {"add_bos_token": begins, "bos_token": "<s>"})
     theirs, mine = transformers.GPT2Tokenizer.from_pretrained(tmp_path), decoder_tokenizer(Folder(tmp_path))
     assert _ids(mine, PLAIN) == {line: theirs(line)["input_ids"] for line in PLAIN}
