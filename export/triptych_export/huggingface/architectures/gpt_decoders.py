@@ -2,7 +2,7 @@
 
 GPT-2, Radford et al. 2019; GPT-Neo, Black et al. 2021; GPT-J, Wang and Komatsuzaki 2021; GPT-NeoX, Black et al. 2022 (Pythia,
 Biderman et al. 2023); OPT, Zhang et al. 2022; CodeGen, Nijkamp et al. 2022; GPTBigCode, Ben Allal et al. 2023; Phi, Li et al.
-2023; StarCoder2, Lozhkov et al. 2024; StableLM 2, Bellagente et al. 2024.
+2023; StarCoder2, Lozhkov et al. 2024; StableLM 2, Bellagente et al. 2024. Falcon, Almazrouei et al. 2023.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ from triptych_export.huggingface.architectures.decoder_config import (
     neighbours_rotated,
     positive,
     positive_number,
+    rotary,
     rotated_rows,
     rows_by_group,
 )
@@ -63,6 +64,16 @@ NEOX_NEUTRAL = {**DECODER, **neutral("hidden_dropout classifier_dropout attentio
 NEO_NEUTRAL = {**GPT2_NEUTRAL, **neutral("resid_dropout embed_dropout classifier_dropout attention_types")}
 PHI_NEUTRAL = {**DECODER, **neutral("embd_pdrop resid_pdrop", qk_layernorm=(False,))}
 STABLELM_NEUTRAL = {**DECODER, **neutral("hidden_dropout", qk_layernorm=(False,), use_parallel_residual=(False,))}
+FALCON_NEUTRAL = {
+    **DECODER,
+    **neutral(
+        "hidden_dropout apply_residual_connection_post_layernorm num_kv_heads",  # of the new architecture alone
+        alibi=(False,),
+        new_decoder_architecture=(False,),
+        parallel_attn=(True,),
+        num_ln_in_parallel_attn=(1,),
+    ),
+}
 STARCODER_NEUTRAL = {
     **DECODER,
     **neutral(
@@ -106,6 +117,25 @@ def _codegen_members(folder: Folder) -> dict[str, Any]:
     if members["heads"] % CORES:
         raise ValueError(f"n_head: {members['heads']} is not a multiple of {CORES}")
     return members
+
+
+def _falcon_members(folder: Folder) -> dict[str, Any]:
+    width, heads = positive(folder, "hidden_size"), positive(folder, "num_attention_heads")
+    shared, biased = flag(folder, "multi_query", True), flag(folder, "bias", False)
+    theta, scaling = rotary(folder, 10_000.0)
+    return {
+        "model_dim": width,
+        "heads": heads,
+        "kv_heads": 1 if shared else heads,
+        "feedforward_dim": positive(folder, "ffn_hidden_size", 4 * width),
+        "layers": positive(folder, "num_hidden_layers", most=MOST_LAYERS),
+        "max_positions": positive(folder, "max_position_embeddings", 2_048),
+        "theta": theta,
+        "scaling": scaling,
+        "activation": activation(folder, "activation", "gelu"),
+        **_layer_norm(folder, "layer_norm_epsilon"),
+        **{"bias": biased, "input_bias": biased, "output_bias": biased, "parallel": True},
+    }
 
 
 def _neo_members(folder: Folder) -> dict[str, Any]:
@@ -231,6 +261,13 @@ NEOX_RULES = (
     Rule("norm", "final_layer_norm"),
     Rule("projection", "embed_out", others=("lm_head",)),
 )
+FALCON_BLOCK = ("self_attention.dense", "input_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "input_layernorm")
+FALCON_RULES = (
+    *block_rules(LAYERS, "h.{i}", ["self_attention.query_key_value"], *FALCON_BLOCK),
+    Rule("tokens", "word_embeddings"),
+    Rule("norm", "ln_f"),
+    Rule("projection", "lm_head"),
+)
 OPT_RULES = (
     *block_rules(
         *(LAYERS, LAYERS, [f"self_attn.{name}" for name in QKV], "self_attn.out_proj"),
@@ -260,6 +297,13 @@ _modern = partial(DecoderMapping, prefixes=("model.",), ignored=CONSTANTS)
 GPT2_MAPPING = _gpt("GPT2LMHeadModel", gpt2_members, GPT2_RULES, tied=True)
 GPTS: Mapping[str, DecoderMapping] = {
     "codegen": _gpt("CodeGenForCausalLM", _codegen_members, CODEGEN_RULES, changes=_codegen_changes),
+    "falcon": _gpt(
+        *("FalconForCausalLM", _falcon_members, FALCON_RULES),
+        neutral=FALCON_NEUTRAL,
+        ignored=CONSTANTS,
+        changes=_grouped,
+        tied=True,
+    ),
     "gpt2": GPT2_MAPPING,
     "gpt_bigcode": _gpt("GPTBigCodeForCausalLM", _big_code_members, LINEAR_RULES, changes=_grouped, tied=True),
     "gpt_neo": replace(

@@ -165,6 +165,10 @@ def _glm_members(folder: Folder) -> dict[str, Any]:
     return {**llama_members(folder, rotated=0.5, epsilon=1.5625e-7), "output_bias": False}
 
 
+def _glm4_members(folder: Folder) -> dict[str, Any]:
+    return {**_glm_members(folder), "output_norm": True}
+
+
 def _half(weight: Tensor, second: bool) -> Tensor:
     return weight.chunk(2)[second]
 
@@ -206,6 +210,11 @@ GLM_RULES = (
     Rule(f"{LAYERS}.feedforward.expand", GATE_UP, change=partial(_half, second=True)),
     *LLAMA_RULES,
 )
+GLM4_RULES = (
+    Rule(f"{LAYERS}.attention_residual.output_norm", f"{LAYERS}.post_self_attn_layernorm"),
+    Rule(f"{LAYERS}.feedforward_residual.output_norm", f"{LAYERS}.post_mlp_layernorm"),
+    *GLM_RULES,
+)
 PHI3_RULES = (Rule(QUERY_KEY_VALUE, f"{LAYERS}.self_attn.qkv_proj"), *GLM_RULES)
 _llama = partial(DecoderMapping, rules=LLAMA_RULES, prefixes=("model.",), neutral=NEUTRAL, ignored=CONSTANTS)
 _gemma = partial(_llama, neutral=GEMMA_NEUTRAL, tied=True)
@@ -215,6 +224,7 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "gemma2": _gemma("Gemma2ForCausalLM", _gemma2_members, rules=GEMMA3_RULES),
     "gemma3_text": _gemma("Gemma3ForCausalLM", _gemma3_members, rules=GEMMA3_RULES),
     "glm": _llama("GlmForCausalLM", _glm_members, rules=GLM_RULES, changes=neighbours_rotated),
+    "glm4": _llama("Glm4ForCausalLM", _glm4_members, rules=GLM4_RULES, changes=neighbours_rotated),
     "granite": _llama("GraniteForCausalLM", _granite_members, changes=_granite_changes),
     "helium": _llama("HeliumForCausalLM", _helium_members, changes=neighbours_rotated),
     "llama": _llama("LlamaForCausalLM", llama_members),
