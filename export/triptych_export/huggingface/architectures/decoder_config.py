@@ -125,7 +125,7 @@ def rotary(
     Raises:
         SourceError: the scaling is not supported, or its members are missing or unknown.
     """
-    given = rope_parameters(folder)
+    given: Any = rope_parameters(folder)
     given = given.get(layers) if layers else given
     given = given or (layers != LOCAL and folder.config.get("rope_scaling")) or {}
     if not isinstance(given, dict):
