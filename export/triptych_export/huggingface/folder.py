@@ -17,8 +17,8 @@ from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[a
 from triptych_export.errors import SourceError
 
 CONFIG = "config.json"
-# Files to download. Safetensors are preferred; pickles are fetched only if there are none.
-WANTED = ("*.json", "*.jinja", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*")
+# Files to download. Safetensors are preferred; a model's pickles are fetched only if there are none.
+WANTED = ("*.json", "*.jinja", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*", "*_Dense/pytorch_model.bin")
 PLACES = (f"*/{CONFIG}", f"snapshots/*/{CONFIG}")  # in folders of Trainer's, and of the hub's cache
 ADAPTER = "adapter_config.json"
 REMEDIES = {  # of folders without weights, by a file

@@ -1,5 +1,6 @@
 """Local folders and models of the hub, which is faked."""
 
+from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,6 +65,7 @@ def test_a_hub_model_is_downloaded_in_one_format(
     use(hub, monkeypatch, model.parent)
     assert open_folder(NAME).model_type == "bert"
     assert ("pytorch_model*.bin" in hub.patterns) is pickles
+    assert any(fnmatch("2_Dense/pytorch_model.bin", pattern) for pattern in hub.patterns)
     assert {"*.safetensors", "*.jinja"} <= set(hub.patterns)
 
 
