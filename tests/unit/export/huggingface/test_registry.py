@@ -29,8 +29,8 @@ from ....fixtures.toy import HERE
 
 SUPPORTED = (
     "supported are encoder-decoders: bart, m2m_100, marian, mbart, mt5, t5; "
-    "decoders: codegen, ernie4_5, gemma, gemma2, gemma3_text, glm, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, "
-    "helium, llama, mistral, opt, phi, phi3, qwen2, qwen3, smollm3, stablelm, starcoder2; encoders: "
+    "decoders: codegen, ernie4_5, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, "
+    "granite, helium, llama, mistral, opt, phi, phi3, qwen2, qwen3, smollm3, stablelm, starcoder2; encoders: "
 )
 
 
@@ -47,7 +47,7 @@ def fault(folder: Path, config: dict[str, Any] | None = None, **languages: str) 
     ("config", "found"),
     [
         ({"model_type": "whisper", "architectures": ["Whisper"]}, "model_type 'whisper' (Whisper)"),
-        ({"model_type": "falcon"}, "model_type 'falcon' (no architecture)"),
+        ({"model_type": "mamba"}, "model_type 'mamba' (no architecture)"),
         ({"architectures": ["Mystery"]}, "no model_type (Mystery)"),
         ({}, "no model_type (no architecture)"),
     ],
