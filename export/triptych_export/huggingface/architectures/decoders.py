@@ -30,7 +30,7 @@ from triptych_training.models.gpt import Gpt, GptConfig
 from triptych_training.models.gpt_encoder import GptEncoderConfig, GptForEmbedding
 
 OUTPUT = "lm_head.weight"  # of the checkpoint, where it is the embedding's matrix
-LONGEST_TEXT = 8_192  # tokens
+LONGEST_TEXT = 8_192  # tokens of a text to embed
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,6 @@ def load_embedding(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
     model = make_model(folder, lambda: GptForEmbedding(GptEncoderConfig(**_members(folder, mapping, tied=True), **ids)))
     rules = [rule.under("bert.gpt") for rule in _rules(folder, mapping, model.config)]
     load_rules(model, open_weights(folder.path), rules, (*mapping.ignored, OUTPUT), mapping.prefixes)
-    # Scores of all pairs of a text's tokens are in memory at once.
     longest = min(settings.max_tokens or model.config.max_positions, LONGEST_TEXT)
     return assemble(folder, model, tokenizer, replace(settings, max_tokens=longest))
 
