@@ -76,18 +76,8 @@ class GptConfig:
             object.__setattr__(self, "scaling", RotaryScaling(**self.scaling))
         at_least(1, self, "vocabulary_size", "layers")
         at_least(2, self, "max_positions")
-        at_least(
-            0,
-            self,
-            "kv_heads",
-            "window",
-            "outputs",
-            "local_theta",
-            "attention_scale",
-            "rotary_dim",
-            "attention_cap",
-            "logit_cap",
-        )
+        at_least(0, self, "kv_heads", "window", "outputs", "rotary_dim")
+        at_least(0, self, "local_theta", "attention_scale", "attention_cap", "logit_cap")
         one_of((ROTARY, LEARNED), self, "positions")
         if self.heads % (self.kv_heads or self.heads):
             raise ValueError(f"kv_heads: {self.kv_heads} does not divide heads {self.heads}")
