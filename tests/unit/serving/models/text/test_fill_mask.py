@@ -117,6 +117,7 @@ def test_invalid_requests_name_the_field(model: TextModel, texts: list[str], opt
 
 
 def test_masks_that_only_the_tokenizer_sees_are_rejected(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    model.run(FILL_MASK_TASK, ["one [MASK]"])  # makes the tokenizer that sees masks
     monkeypatch.setattr(model.tokenizer, "mask", "<mask>")
     with pytest.raises(InvalidInputError, match=r"^contents\[0\]: the model finds 1 masks, but <mask> occurs 0 times"):
         model.run(FILL_MASK_TASK, ["one [MASK]"])
