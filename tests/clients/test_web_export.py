@@ -84,7 +84,7 @@ def test_t5_translates_as_in_the_server_and_stops_at_its_length(packages: Path, 
     translator = Translator("t5", 1, open_bundle(bundle), DecodeModelOptions("fp32", EngineOptions(workers=1)))
     with closing(translator):
         translated = translator.translate(texts, DecodingOptions(beam_size=1))
-    assert any(one.finish is Finish.LENGTH for one in translated)
+    assert any(one.hypotheses[0].finish is Finish.LENGTH for one in translated)
     export_web(bundle, tmp_path / "site")
     outputs = run_in_node(packages, tmp_path / "site", texts)
     assert [text.strip() for text in outputs] == [one.text.strip() for one in translated]
