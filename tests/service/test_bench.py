@@ -121,6 +121,7 @@ def test_server_failure_reports_finished_measurements(pairs: Path) -> None:
         process = started("concurrency 2", "--server", server.address, "-i", pairs, *SHORT, "--concurrency", "1:9")
         server.signal()
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        server.wait()
     assert process.returncode == 1
     report = json.loads(output)
     assert report["runs"][0]["completed"] > 0
