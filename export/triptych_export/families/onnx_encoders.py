@@ -16,7 +16,7 @@ from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.families.family import Report, Say
 from triptych_export.families.image import GENERATED_IMAGES, PARITY_IMAGES, image_spec, read_image
-from triptych_export.families.text import PARITY_TEXTS
+from triptych_export.families.text import PARITY_TEXTS, SHORT
 from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor
 from triptych_export.huggingface.checkpoint.text import (
     MODULES,
@@ -223,6 +223,9 @@ class OnnxTextEncoder(OnnxEncoder):
             members |= {"regression": True} if is_regression(self.folder) else {}
         if not self.has_vectors:
             members["vectors"] = False
+        heads = self.folder.config.get("num_attention_heads")
+        if self.max_tokens > SHORT and type(heads) is int and heads > 0:
+            members["pair_bytes"] = 8 * heads  # scores, and their softmax
         prompts = {} if self.settings.prompt or not self.settings.prompts else {"prompts": dict(self.settings.prompts)}
         return {**members, "pooling": self.settings.pooling, "normalize": self.settings.normalize, **prompts}
 

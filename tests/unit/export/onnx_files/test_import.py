@@ -177,6 +177,13 @@ def test_one_label_has_the_sigmoid_of_its_logit(tmp_path: Path) -> None:
     assert label.score == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-6)
 
 
+def test_long_texts_of_a_file_are_bounded_by_the_memory(tmp_path: Path) -> None:
+    path = encoder(tmp_path / "files", "hidden")
+    edit_json(path.parent / "config.json", max_position_embeddings=2_000, num_attention_heads=3)
+    with closing(load(path, tmp_path)) as model:
+        assert (model.manifest.limits.max_tokens, model.manifest.pair_bytes) == (2_000, 24)
+
+
 def test_dense_layers_beside_a_file_are_refused(tmp_path: Path) -> None:
     path = encoder(tmp_path / "files", "hidden")
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense"}
