@@ -226,8 +226,9 @@ class OnnxTextEncoder(OnnxEncoder):
         heads = self.folder.config.get("num_attention_heads")
         if self.max_tokens > SHORT and type(heads) is int and heads > 0:
             members["pair_bytes"] = 8 * heads  # scores, and their softmax
-        prompts = {} if self.settings.prompt or not self.settings.prompts else {"prompts": dict(self.settings.prompts)}
-        return {**members, "pooling": self.settings.pooling, "normalize": self.settings.normalize, **prompts}
+        if self.settings.choices:
+            members["prompts"] = dict(self.settings.choices)
+        return {**members, "pooling": self.settings.pooling, "normalize": self.settings.normalize}
 
     def _write_files(self, folder: Path) -> None:
         write_tokenizer(self.tokenizer, folder / "tokenizer.json")

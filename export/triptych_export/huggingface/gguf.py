@@ -168,11 +168,10 @@ class GgufFolder(Folder):
         wanted = {theirs: ours for theirs, ours in MEMBERS.items() if theirs in given or theirs not in OPTIONAL}
         wanted |= {theirs: ours for theirs, ours in self.family.members.items() if given.get(theirs)}
         members: dict[str, Any] = {ours: self._positive(f"{kind}.{theirs}") for theirs, ours in wanted.items()}
-        size = width = members["hidden_size"] // members["num_attention_heads"]
-        size = members.get("head_dim", size)
-        if self.family.wide_layers:
-            scale = width if members["num_hidden_layers"] == self.family.wide_layers else size
-            members["query_pre_attn_scalar"] = scale
+        width = members["hidden_size"] // members["num_attention_heads"]
+        size = members.get("head_dim", width)
+        if wide := self.family.wide_layers:
+            members["query_pre_attn_scalar"] = width if members["num_hidden_layers"] == wide else size
         if (rotated := given.get("rope.dimension_count", size)) != size:
             if kind != "phi3":
                 raise SourceError(f"{self.path}: {kind}.rope.dimension_count: {rotated} is not {size}")

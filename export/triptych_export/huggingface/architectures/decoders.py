@@ -89,7 +89,11 @@ def _members(folder: Folder, mapping: DecoderMapping, tied: bool) -> dict[str, A
 
 
 def _rules(folder: Folder, mapping: DecoderMapping, config: GptConfig) -> Sequence[Rule]:
-    changes = mapping.changes(folder, config) if mapping.changes else {}
+    """Return the family's rules with what depends on a folder; raises SourceError if a member does not fit."""
+    try:
+        changes = mapping.changes(folder, config) if mapping.changes else {}
+    except ValueError as error:
+        raise folder.config_error(str(error)) from error
     return [rule.changed(changes[rule.ours]) if rule.ours in changes else rule for rule in mapping.rules]
 
 

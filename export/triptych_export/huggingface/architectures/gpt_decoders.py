@@ -6,7 +6,6 @@ Biderman et al. 2023); OPT, Zhang et al. 2022; CodeGen, Nijkamp et al. 2022; GPT
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -112,13 +111,6 @@ def _gptj_members(folder: Folder) -> dict[str, Any]:
     return {**gpt2_members(folder), **rotated, **biases, "parallel": True}
 
 
-def _codegen_members(folder: Folder) -> dict[str, Any]:
-    members = _gptj_members(folder)
-    if members["heads"] % CORES:
-        raise ValueError(f"n_head: {members['heads']} is not a multiple of {CORES}")
-    return members
-
-
 def _falcon_members(folder: Folder) -> dict[str, Any]:
     width, heads = positive(folder, "hidden_size"), positive(folder, "num_attention_heads")
     shared, biased = flag(folder, "multi_query", True), flag(folder, "bias", False)
@@ -211,6 +203,8 @@ def _codegen_changes(_: Folder, config: GptConfig) -> Mapping[str, Change]:
 
 def _rows_by_core(heads: int, _: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Rows of queries, keys and values of CodeGen, which are apart for each of the four cores that it was trained on."""
+    if heads % CORES:
+        raise ValueError(f"n_head: {heads} is not a multiple of {CORES}")
     cores = torch.arange(3 * heads * size).view(CORES, 3, -1, size)
     return cores[:, 0].flatten(0, 1), cores[:, 2].flatten(0, 1), cores[:, 1].flatten(0, 1)
 
@@ -296,7 +290,7 @@ _gpt = partial(DecoderMapping, prefixes=("transformer.",), neutral=GPT2_NEUTRAL,
 _modern = partial(DecoderMapping, prefixes=("model.",), ignored=CONSTANTS)
 GPT2_MAPPING = _gpt("GPT2LMHeadModel", gpt2_members, GPT2_RULES, tied=True)
 GPTS: Mapping[str, DecoderMapping] = {
-    "codegen": _gpt("CodeGenForCausalLM", _codegen_members, CODEGEN_RULES, changes=_codegen_changes),
+    "codegen": _gpt("CodeGenForCausalLM", _gptj_members, CODEGEN_RULES, changes=_codegen_changes),
     "falcon": _gpt(
         *("FalconForCausalLM", _falcon_members, FALCON_RULES),
         neutral=FALCON_NEUTRAL,
@@ -306,9 +300,11 @@ GPTS: Mapping[str, DecoderMapping] = {
     ),
     "gpt2": GPT2_MAPPING,
     "gpt_bigcode": _gpt("GPTBigCodeForCausalLM", _big_code_members, LINEAR_RULES, changes=_grouped, tied=True),
-    "gpt_neo": replace(
-        _gpt("GPTNeoForCausalLM", _neo_members, NEO_RULES, neutral=NEO_NEUTRAL, tied=True),
+    "gpt_neo": _gpt(
+        *("GPTNeoForCausalLM", _neo_members, NEO_RULES),
+        neutral=NEO_NEUTRAL,
         ignored=("*.attn.attention.bias", "*.attn.attention.masked_bias"),
+        tied=True,
     ),
     "gpt_neox": DecoderMapping(
         *("GPTNeoXForCausalLM", _neox_members, NEOX_RULES, ("gpt_neox.",), NEOX_NEUTRAL),

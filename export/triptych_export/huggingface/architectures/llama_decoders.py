@@ -137,9 +137,8 @@ def _phi3_members(folder: Folder) -> dict[str, Any]:
 
 
 def _granite_members(folder: Folder) -> dict[str, Any]:
-    attention, embedding, *_ = (_factor(folder, f"{name}_multiplier") for name in ("attention", "embedding", "residual"))
-    _factor(folder, "logits_scaling")  # an error before the weights are read
-    return {**llama_members(folder), "attention_scale": attention, "embedding_scale": embedding}
+    scales = {"attention_scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
+    return {**llama_members(folder), **{ours: _factor(folder, theirs) for ours, theirs in scales.items()}}
 
 
 def _granite_changes(folder: Folder, _: GptConfig) -> Mapping[str, Change]:

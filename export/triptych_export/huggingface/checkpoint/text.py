@@ -73,7 +73,12 @@ class SentenceSettings:
     max_tokens: int | None = None  # length of the texts that the model was trained on; None: as many as it has positions
     lowercase: bool = False  # texts are lower-cased before they are tokenized
     prompt: str = ""  # put before every text
-    prompts: Mapping[str, str] = field(default_factory=dict)  # those that callers may put before texts, by name
+    prompts: Mapping[str, str] = field(default_factory=dict)  # all of them, by name
+
+    @property
+    def choices(self) -> Mapping[str, str]:
+        """Prompts that callers may name: beside a default one, which a bundle puts before every text, none."""
+        return {} if self.prompt else self.prompts
 
 
 def read_modules(folder: Folder) -> list[tuple[str, str]]:
@@ -387,7 +392,7 @@ def assemble(
         family=folder.model_type,
         pooling=settings.pooling,
         normalize=settings.normalize,
-        prompts={} if settings.prompt else settings.prompts,
+        prompts=settings.choices,
     )
 
 

@@ -73,9 +73,10 @@ def prepare_embedding(
         problem = "the model's bundle has only vectors of whole texts; if it is an ELMo, export it again for those of tokens"
         raise UnsupportedError(f"token_vectors: {problem}")
     _check_size(model, len(texts))
-    prompt = _prompt(model, prompt_name) if prompt_name else ""
-    inputs = [(f"{prompt}{text}" if text.strip() else text,) for text in texts]  # an empty text stays one
-    most = model.limits.waiting_tokens
+    if prompt_name:
+        prompt = _prompt(model, prompt_name)
+        texts = [f"{prompt}{text}" if text.strip() else text for text in texts]  # an empty text stays one
+    inputs, most = [(text,) for text in texts], model.limits.waiting_tokens
     if not token_vectors:
         make = item_maker(pooling)
         items, truncated = yield from model.tokenizer.encode_or_truncate(inputs, make, truncate=truncate, most=most)
