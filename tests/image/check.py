@@ -58,7 +58,7 @@ def main(target: str, work: Path | None, base: Path | None) -> None:
 
 
 def link(container: Container) -> None:
-    """Whether ONNX Runtime's part for CUDA finds all that it loads, but for the driver, which is the host's."""
+    """Check that ONNX Runtime's part for CUDA finds all that it loads, but for the driver, which is the host's."""
     libraries = "/opt/triptych/lib/python3.*/site-packages/onnxruntime/capi/libonnxruntime_providers_cuda.so"
     missing = container.run(
         ["sh", "-c", f"ldd {libraries} | grep 'not found'; ls /opt/triptych/nvidia/cudnn/lib/libcudnn.so.9"]

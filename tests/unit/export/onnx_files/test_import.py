@@ -250,7 +250,7 @@ def test_requests_share_batches_only_if_rows_are_independent(mixes_rows: bool, t
 def test_int8_weights_of_other_programs_are_multiplied_exactly(
     make: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On processors whose fast kernels overflow with weights of 8 bits, as the original file is run there."""
+    """Processors whose fast kernels overflow with weights of 8 bits run the bundle as the original file."""
     path = make(tmp_path / "model.onnx")
     model = onnx.load(path)
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((64, 64), np.int8), "most_weights"))
