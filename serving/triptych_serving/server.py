@@ -1,7 +1,6 @@
 """The gRPC server: binds its ports, loads models, serves, and drains at shutdown."""
 
 import asyncio
-import contextvars
 import gc
 import logging
 import os
@@ -10,13 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from grpc import aio
 
-from triptych.signals import handled_signals
+from triptych.signals import signals_in_loop
 from triptych_serving.address import check_free, format_address
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import PortError, UnavailableError, UnsupportedError
@@ -323,7 +322,7 @@ async def serve(options: ServerOptions, on_ready: Callable[[Server], None] = lam
     started = time.monotonic()
     allow_open_files()
     server = Server(options)
-    with _stopped_by_signals(server):
+    with signals_in_loop(asyncio.get_running_loop(), lambda _: _on_signal(server)):
         logger.info("%s", options.security.describe())
         for line in options.hardware.describe():
             logger.info("%s", line)
@@ -336,12 +335,6 @@ async def serve(options: ServerOptions, on_ready: Callable[[Server], None] = lam
         logger.info("stopped")
         if server.manager.is_loading or server.observability.is_sending:  # whose threads would delay an orderly exit
             _exit(0)
-
-
-def _stopped_by_signals(server: Server) -> AbstractContextManager[None]:
-    """Stop a server on SIGTERM or SIGINT; afterwards the signals do what they did before."""
-    loop, context = asyncio.get_running_loop(), contextvars.copy_context()  # not that of the call which a signal interrupts
-    return handled_signals(lambda _: loop.call_soon_threadsafe(_on_signal, server, context=context))
 
 
 async def _start(server: Server) -> None:

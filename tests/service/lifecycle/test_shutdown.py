@@ -1,5 +1,6 @@
 """Shutdown: probes and watchers are told, requests in flight are completed, new ones are rejected."""
 
+import os
 import signal
 import socket
 import threading
@@ -7,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import grpc
 import pytest
@@ -85,6 +87,14 @@ def test_a_server_as_deployed_ends_on_sigterm_whoever_holds_connections() -> Non
         assert server.log.count("Transient error") == 1
         with pytest.raises(OSError, match="refused"):
             fetch(http, "/readyz")
+
+
+def test_a_signal_that_another_thread_receives_stops_an_idle_server() -> None:
+    """The kernel chooses the thread; only the main thread's waiting is interrupted."""
+    with ServerProcess(MODELS, "--drain-delay-secs", "0") as server:
+        threads = {int(entry.name) for entry in Path(f"/proc/{server.pid}/task").iterdir()} - {server.pid}
+        os.kill(max(threads), signal.SIGTERM)
+        assert server.wait() == 0
 
 
 def test_a_server_that_drains_is_live_but_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
