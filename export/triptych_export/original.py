@@ -29,7 +29,7 @@ from triptych_export.parity.image import generate_images
 from triptych_export.parity.sentences import draw_sentences
 from triptych_export.parity.text import RowForm, answer_in_torch, embed, random_rows
 from triptych_export.translation_source import TranslationSource
-from triptych_training.checkpoints.encoder import TextCheckpoint
+from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
 from triptych_training.models.bert import BertForEmbedding, BertForPretraining
 from triptych_training.models.gpt_encoder import GptForEmbedding
 from triptych_training.models.image_gpt import ImageGpt
@@ -85,7 +85,8 @@ def _compare(folder: Folder, library: str, outputs: Iterable[Compared], allowed:
 
 def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
     """Load the class that config.json names, or the bare encoder of sentence encoders."""
-    name = "AutoModelForSeq2SeqLM" if isinstance(loaded, TranslationSource) else folder.architecture or "AutoModelForCausalLM"
+    usual = "AutoModelForImageClassification" if isinstance(loaded, ImageCheckpoint) else "AutoModelForCausalLM"
+    name = "AutoModelForSeq2SeqLM" if isinstance(loaded, TranslationSource) else folder.architecture or usual
     if isinstance(loaded, TextCheckpoint) and isinstance(loaded.model, BertForEmbedding | GptForEmbedding):
         name = "AutoModel"
     transformers.utils.logging.set_verbosity_error()

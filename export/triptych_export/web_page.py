@@ -96,7 +96,7 @@ def image_settings(image: ImageSpec) -> dict[str, Any]:
     """Return how the page scales pictures: to `stretched`, or the shorter side to `shortest_edge` if that is None."""
     stretched = image.stretched if image.resize == STRETCH else None
     sizes = {"height": image.height, "width": image.width, "stretched": stretched, "shortest_edge": image.resize_size}
-    return {**sizes, "interpolation": image.interpolation}
+    return {**sizes, "interpolation": image.interpolation, "round_crop": image.round_crop}
 
 
 def _graphs(bundle: Bundle, **graphs: str) -> dict[str, Any]:

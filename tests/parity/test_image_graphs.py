@@ -44,6 +44,21 @@ SHAPES = {
     "distilled": VitConfig(
         CLASSES, SIDE, 8, model_dim=32, heads=2, feedforward_dim=64, layers=2, distillation_token=True, distillation_head=True
     ),
+    "registers": VitConfig(
+        CLASSES, SIDE, 8, model_dim=32, heads=2, feedforward_dim=64, layers=2, registers=2, pooling="both", gated=True
+    ),
+    "mean": VitConfig(
+        CLASSES,
+        SIDE,
+        8,
+        model_dim=32,
+        heads=2,
+        feedforward_dim=64,
+        layers=1,
+        class_token=False,
+        embedding_norm=True,
+        pooling="mean-first",
+    ),
     # A grid of 11 x 11, then 6 x 6: patches, windows, those of the shifted layer too, and the merge need padding.
     "windows": SwinConfig(CLASSES, SIDE, 3, model_dim=32, depths=(2, 1), heads=(2, 4), window_size=3),
     "pyramid": PvtConfig(CLASSES, SIDE, 4, version="1", **PYRAMID),
@@ -155,7 +170,8 @@ def test_patches_are_multiplied_as_bytes_and_attention_is_one_operator(exported:
     assert kinds.count("MatMulIntegerToFloat") == by_patch
     assert kinds.count("Cast") == (not by_patch) + kinds.count("Conv")  # of bytes, and of kernels stored in int8
     if isinstance(model, Vit):
-        assert kinds.count("QAttention") == model.config.layers - 1  # of the last layer only the leading tokens are asked for
+        first = model.config.pooling == "first"  # of the last layer only the leading tokens are asked for
+        assert kinds.count("QAttention") == model.config.layers - first
     assert kinds.count("MatMul") == (2 * 2 if isinstance(model, Pvt) and not by_patch else 0)  # rows and columns, pooled
     if isinstance(model, Swin):  # windows are cut by one Gather and attended to by one operator; one more Gather merges
         assert (kinds.count("MultiHeadAttention"), kinds.count("Gather")) == (3, 2 * 3 + 1)

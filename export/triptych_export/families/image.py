@@ -107,9 +107,9 @@ def _sides(size: tuple[int, int]) -> str:
 
 def image_spec(image: ImagePreprocessing) -> ImageSpec:
     """Convert preprocessing to serving's form; raises SourceError if a member is out of range."""
-    stretched = image.resize_height, image.resize_width
+    others = image.resize_height, image.resize_width, image.round_crop
     try:
-        return ImageSpec(image.height, image.width, image.resize, image.resize_size, image.interpolation, *stretched)
+        return ImageSpec(image.height, image.width, image.resize, image.resize_size, image.interpolation, *others)
     except ValueError as error:
         raise SourceError(f"image: {'; '.join(map(str, error.args))}") from error
 

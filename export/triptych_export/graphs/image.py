@@ -28,7 +28,7 @@ from triptych_training.models.pvt import VERSION_1, Pvt, PvtLayer, PvtStage
 from triptych_training.models.resnet import Block, Convolution, ResNet
 from triptych_training.models.swin import PatchMerging, Swin, SwinLayer, SwinStage
 from triptych_training.models.vae import Vae
-from triptych_training.models.vit import Vit
+from triptych_training.models.vit import FIRST, Vit, pool
 
 
 class ImageGraph(nn.Module):
@@ -56,22 +56,27 @@ class VitGraph(ImageGraph):
     def __init__(self, model: Vit, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__(model.config.image)
         stem, tokens = model.stem, model.config.tokens
-        image = model.config.image
+        image, self.config = model.config.image, model.config
         self.stem = PatchStem(stem, image, mean, std) if isinstance(stem, nn.Conv2d) else PixelStem(stem, mean, std)
         positions = model.positions.detach()
         self.first = nn.Parameter(model.leading().detach() + positions[:tokens])  # [1, S, E]
         self.rest = nn.Parameter(positions[tokens:] + self.stem.bias)  # [P, E]
-        *layers, last = (layer for layer in model.layers if isinstance(layer, EncoderLayer))
+        self.embedding_norm = model.embedding_norm
+        layers = [layer for layer in model.layers if isinstance(layer, EncoderLayer)]
+        read = 1 if model.distillation_classifier is None else 2
+        self.last = FirstPositionLayer(layers.pop(), read) if model.config.pooling == FIRST else None
         self.layers = nn.ModuleList(FusedLayer(layer) for layer in layers)
-        read = 1 if model.distillation_classifier is None else tokens
-        self.last = FirstPositionLayer(last, read)
         self.norm = model.norm
         self.classifier = model.classifier if read == 1 else _mean_classifier(model)
 
     def logits(self, pixels: Tensor) -> Tensor:
         x = self.join(self.stem(pixels))
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
         for layer in self.layers:
             x = layer(x, None)
+        if self.last is None:
+            return self.classifier(pool(x, self.norm, self.config).float())
         states = self.norm(self.last(x))
         if self.last.positions > 1:
             states = states.reshape(-1, self.last.positions * states.shape[-1])  # side by side
@@ -79,7 +84,8 @@ class VitGraph(ImageGraph):
 
     def join(self, patches: Tensor) -> Tensor:
         """Vectors of patches `[B, P, E]` -> the layers' input `[B, S + P, E]`."""
-        return torch.cat((self.first.expand(patches.shape[0], -1, -1), patches + self.rest), dim=1)
+        patches = patches + self.rest
+        return torch.cat((self.first.expand(patches.shape[0], -1, -1), patches), dim=1) if self.config.tokens else patches
 
 
 class PaddedVitGraph(VitGraph):
@@ -89,7 +95,7 @@ class PaddedVitGraph(VitGraph):
         super().__init__(model, mean, std)
         tokens = model.config.tokens
         rest = self.rest.detach().expand(model.config.patches, -1)
-        self.places = nn.Parameter(torch.cat((self.first.detach().reshape(tokens, -1), rest)))  # [S + P, E]
+        self.places = nn.Parameter(torch.cat((self.first.detach()[0], rest)))  # [S + P, E]
         self.tokens = tokens
 
     def join(self, patches: Tensor) -> Tensor:

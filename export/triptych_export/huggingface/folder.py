@@ -17,6 +17,7 @@ from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[a
 from triptych_export.errors import SourceError
 
 CONFIG = "config.json"
+TIMM_WRAPPER = "timm_wrapper"
 # Files to download. Safetensors are preferred; a model's pickles are fetched only if there are none.
 WANTED = ("*.json", "*.jinja", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*", "*_Dense/pytorch_model.bin")
 PLACES = (f"*/{CONFIG}", f"snapshots/*/{CONFIG}")  # in folders of Trainer's, and of the hub's cache
@@ -79,8 +80,8 @@ class Folder:
 
     @property
     def model_type(self) -> str:
-        """`model_type` of config.json; empty if absent."""
-        return str(self.config.get("model_type", ""))
+        """`model_type` of config.json, or that of transformers' wrapper for folders of timm; empty if absent."""
+        return str(self.config.get("model_type", TIMM_WRAPPER if "pretrained_cfg" in self.config.whole else ""))
 
     @property
     def architecture(self) -> str:

@@ -144,9 +144,10 @@ const FILTERS = { // how far they reach, and the weight at a distance
 const ONE = 2 ** 22; // weights are whole numbers
 
 /** What the middle `count` of `size` pixels are made of, where there were `length`: the place of the first one, and the weights from there. */
-function partsOf(length, size, count, interpolation) {
+function partsOf(length, size, count, interpolation, rounds) {
   const scale = length / size;
-  const first = Math.floor((size - count) / 2);
+  const before = Math.floor((size - count) / 2);
+  const first = before + (rounds && (size - count) % 2 ? before % 2 : 0); // half a pixel is rounded to the even one, or down
   if (interpolation === "nearest") {
     let place = scale / 2; // a sum, as in Pillow: a product is rounded differently
     const places = Array.from({ length: first + count }, () => [Math.floor(place), (place += scale)][0]);
@@ -188,11 +189,11 @@ function scaled({ width, height, pixels }, parts, isVertical) {
  */
 export function fitted(picture, settings) {
   const { width, height } = picture;
-  const { stretched, shortest_edge: edge, interpolation } = settings;
+  const { stretched, shortest_edge: edge, interpolation, round_crop: rounds } = settings;
   const lengthOf = (length, other) => (length <= other ? edge : Math.floor((edge * length) / other));
   const [tall, wide] = stretched ?? [lengthOf(height, width), lengthOf(width, height)];
-  const columns = partsOf(width, wide, settings.width, interpolation);
-  const rows = partsOf(height, tall, settings.height, interpolation);
+  const columns = partsOf(width, wide, settings.width, interpolation, rounds);
+  const rows = partsOf(height, tall, settings.height, interpolation, rounds);
   const isTall = height > tall && height - tall > 2 * (width - wide); // then the rows come first; results are rounded in between
   const first = scaled(picture, isTall ? rows : columns, isTall);
   return new Uint8Array(scaled(first, isTall ? columns : rows, !isTall).pixels.filter((_, index) => index % 4 < 3));

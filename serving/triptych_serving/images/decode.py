@@ -135,8 +135,12 @@ def _fit(image: Image.Image, turn: Transpose | None, size: Size, box: Box | None
 
 
 def _centre(image: Image.Image, spec: ImageSpec) -> Image.Image:
-    """Crop the middle height x width; an odd pixel is left over at the right and bottom, as in Hugging Face."""
-    left, top = (image.width - spec.width) // 2, (image.height - spec.height) // 2
+    """Crop the middle height x width; an odd pixel is left over at the right and bottom, as in Hugging Face.
+
+    `round_crop` is torchvision's CenterCrop, which rounds half a pixel as Python does.
+    """
+    whole = round if spec.round_crop else int
+    left, top = whole((image.width - spec.width) / 2), whole((image.height - spec.height) / 2)
     return image.crop((left, top, left + spec.width, top + spec.height))
 
 

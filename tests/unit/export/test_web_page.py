@@ -60,6 +60,7 @@ def test_pictures_are_scaled_as_in_the_server(tmp_path: Path) -> None:
             (61, 47, ImageSpec(32, 24, resize_height=35, resize_width=31, interpolation=interpolation)),
             (75, 100, ImageSpec(17, 16, "shortest-edge", 21, interpolation)),
             (100, 12, ImageSpec(16, 16, "shortest-edge", 17, interpolation)),
+            (73, 31, ImageSpec(16, 18, "shortest-edge", 19, interpolation, round_crop=True)),
         ):
             pixels = random.integers(0, 256, (height, width, 4), np.uint8)
             Image.fromarray(pixels).save(file := BytesIO(), "PNG")

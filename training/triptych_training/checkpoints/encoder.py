@@ -96,7 +96,7 @@ class ImagePreprocessing:
     """Steps from an image file to the model's pixels: resize, crop, then (pixel / 255 - mean) / std per channel.
 
     `resize` is "stretch", to resize_height x resize_width (0: height x width), or "shortest-edge", to `resize_size`; then
-    height x width are cropped from the centre.
+    height x width are cropped from the centre; `round_crop` says where if an odd pixel is left over, see serving's ImageSpec.
     """
 
     height: int
@@ -108,6 +108,7 @@ class ImagePreprocessing:
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     resize_height: int = 0
     resize_width: int = 0
+    round_crop: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The Vision Transformer (Dosovitskiy et al. 2020) and DeiT, which adds a distillation token (Touvron et al. 2021).
 
-Shapes: `B` images, `C` channels, `P` patches, `S` leading tokens, `E` model dimensions.
+Shapes: `B` images, `C` channels, `P` patches, `S` leading tokens, `T = S + P` positions, `E` model dimensions.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from triptych_training.checks import at_least, one_of
 from triptych_training.models.blocks import BlockConfig, EncoderLayer, ImageModelConfig
 
 STEMS = ("patch", "convolution", "deep")
+FIRST, MEAN, MEAN_FIRST, BOTH = "first", "mean", "mean-first", "both"
+POOLINGS = (FIRST, MEAN, MEAN_FIRST, BOTH)
 
 
 @dataclass(frozen=True)
@@ -26,20 +28,36 @@ class VitConfig(ImageModelConfig):
     stem: str = "patch"  # "convolution" helps on small data (Xiao et al. 2021), "deep" more
     distillation_token: bool = False  # DeiT's second token, after the class token
     distillation_head: bool = False  # average the logits of two classifiers, one for each of the two tokens
+    class_token: bool = True
+    registers: int = 0  # tokens after these that no classifier reads (Darcet et al. 2023)
+    embedding_norm: bool = False  # normalise what the first layer reads (Radford et al. 2021, CLIP); the stem has no bias then
+    gated: bool = False  # multiply the feed-forward's activations by a second projection
+    # What the classifier reads: the first token's state; the mean of the patches' states, normalised before it or after it
+    # ("mean-first"); or the first token's state beside the mean ("both").
+    pooling: str = FIRST
 
     def __post_init__(self) -> None:
         self.check()
         at_least(1, self, "layers")
+        at_least(0, self, "registers")
         for side, image, patch in zip(("size", "width"), self.image, self.patch, strict=True):
             if image % patch:
                 raise ValueError(f"patch_{side}: {patch} does not divide image_{side} {image}")
         one_of(STEMS, self, "stem")
+        one_of(POOLINGS, self, "pooling")
         if self.stem != "patch" and self.patch_size & (self.patch_size - 1):
             raise ValueError(f"patch_size: {self.patch_size} is not a power of two, which the {self.stem} stem needs")
         if self.stem != "patch" and self.patch[0] != self.patch[1]:
             raise ValueError(f"patch_width: {self.patch_width} is not patch_size, which the {self.stem} stem needs")
         if self.distillation_head and not self.distillation_token:
             raise ValueError("distillation_head: there is no distillation_token for it")
+        if self.distillation_head and self.pooling != FIRST:
+            raise ValueError(f"distillation_head: needs pooling {FIRST!r}, not {self.pooling!r}")
+        if self.embedding_norm and self.stem != "patch":
+            raise ValueError(f"embedding_norm: only with the patch stem, not {self.stem!r}")
+        if not self.class_token and (self.distillation_token or self.pooling in (FIRST, BOTH)):
+            name = "distillation_token: true" if self.distillation_token else f"pooling: {self.pooling!r}"
+            raise ValueError(f"{name} needs a class_token")
         _ = self.block(0)
 
     @property
@@ -50,7 +68,7 @@ class VitConfig(ImageModelConfig):
     @property
     def tokens(self) -> int:
         """Number of tokens before the patches."""
-        return 1 + self.distillation_token
+        return self.class_token + self.distillation_token + self.registers
 
     def block(self, layer: int) -> BlockConfig:
         """Configuration of layer number `layer`."""
@@ -93,42 +111,55 @@ class Vit(nn.Module):
         super().__init__()
         self.config = config
         self.stem: nn.Module = (
-            nn.Conv2d(config.channels, config.model_dim, config.patch, stride=config.patch)
+            nn.Conv2d(config.channels, config.model_dim, config.patch, stride=config.patch, bias=not config.embedding_norm)
             if config.stem == "patch"
             else ConvolutionStem(config)
         )
-        self.class_token = nn.Parameter(torch.zeros(1, 1, config.model_dim))
+        self.class_token = nn.Parameter(torch.zeros(1, 1, config.model_dim)) if config.class_token else None
         self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.model_dim)) if config.distillation_token else None
+        self.registers = nn.Parameter(torch.zeros(1, config.registers, config.model_dim)) if config.registers else None
         self.positions = nn.Parameter(torch.empty(config.tokens + config.patches, config.model_dim).normal_(std=0.02))
+        self.embedding_norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config.block(i)) for i in range(config.layers))
         self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon)
-        self.classifier = nn.Linear(config.model_dim, config.classes)
+        self.classifier = nn.Linear(config.model_dim * (1 + (config.pooling == BOTH)), config.classes)
         self.distillation_classifier = nn.Linear(config.model_dim, config.classes) if config.distillation_head else None
         self.apply(initialise)
 
     def leading(self) -> Tensor:
         """The tokens before the patches, `[1, S, E]`."""
-        if self.distillation_token is None:
-            return self.class_token
-        return torch.cat((self.class_token, self.distillation_token), dim=1)
+        parts = tuple(part for part in (self.class_token, self.distillation_token, self.registers) if part is not None)
+        return torch.cat(parts, dim=1) if parts else self.positions[None, :0]
 
     def states(self, images: Tensor) -> Tensor:
-        """`[B, C, height, width]`, normalised -> the leading tokens' last states `[B, S, E]`."""
+        """`[B, C, height, width]`, normalised -> the last layer's states `[B, T, E]`."""
         patches = self.stem(images).flatten(2).transpose(1, 2)  # [B, P, E]
         x = torch.cat((self.leading().expand(len(patches), -1, -1), patches), dim=1) + self.positions
-        x = self.dropout(x)
+        x = self.dropout(x if self.embedding_norm is None else self.embedding_norm(x))
         for layer in self.layers:
             x = layer(x, None)
-        return self.norm(x[:, : self.config.tokens])
+        return x
 
     def forward(self, images: Tensor) -> Tensor:
         """`[B, C, height, width]` -> `[B, classes]`."""
         states = self.states(images)
-        logits: Tensor = self.classifier(states[:, 0])
+        logits: Tensor = self.classifier(pool(states, self.norm, self.config))
         if self.distillation_classifier is not None:
-            logits = (logits + self.distillation_classifier(states[:, 1])) / 2
+            logits = (logits + self.distillation_classifier(self.norm(states[:, 1]))) / 2
         return logits
+
+
+def pool(states: Tensor, norm: nn.Module, config: VitConfig) -> Tensor:
+    """Compute what the classifier reads, `[B, E]` or `[B, 2E]`, of the last layer's states `[B, T, E]`."""
+    if config.pooling == FIRST:
+        return norm(states[:, 0])
+    patches = slice(config.tokens, None)
+    if config.pooling == MEAN_FIRST:
+        return norm(states[:, patches].mean(1))
+    states = norm(states).float()
+    mean = states[:, patches].mean(1)
+    return mean if config.pooling == MEAN else torch.cat((states[:, 0], mean), dim=-1)
 
 
 @torch.no_grad()

@@ -4,12 +4,12 @@ Members missing in config.json have the defaults of transformers:
 https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt and /pvt_v2).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.config import ENCODER, SINGLE_LABEL, activation, check_architecture
-from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor, sides
+from triptych_export.huggingface.checkpoint.image import CHANNELS, class_names, read_image_processor, sides
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder, neutral
@@ -18,7 +18,6 @@ from triptych_training.models.pvt import LINEAR, VERSION_1, VERSION_2, Pvt, PvtC
 from triptych_training.models.swin import Swin, SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
 
-CHANNELS = 3
 DEIT, DEIT_WITH_TEACHER = "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"
 QUERY_KEY_VALUE = ("query", "key", "value")
 BLOCK_NAMES = ("attention.output.dense", "layernorm_before", "intermediate.dense", "output.dense", "layernorm_after")
@@ -139,18 +138,33 @@ def _load(
         SourceError: the folder holds another kind of model, or its files are missing, damaged or contradict each other.
     """
     check_architecture(folder, *architectures, required=True)
-    if (problem := folder.config.get("problem_type")) not in (None, SINGLE_LABEL):
-        raise folder.config_error(f"problem_type: {problem!r} is not supported; supported: {SINGLE_LABEL}")
     if (channels := folder.config.get("num_channels", CHANNELS)) != CHANNELS:
         raise folder.config_error(f"num_channels: {channels}; images have {CHANNELS}, red, green and blue")
     weights = open_weights(folder.path)
     image, rows = read_image_processor(folder), weights.get(f"{classifier}.weight")
     model = make_model(folder, lambda: make(rows[0] if rows else 1, image))  # load_rules reports a missing classifier
     load_rules(model, weights, rules, ignored, prefixes=(f"{folder.model_type}.",))
+    return make_checkpoint(folder, model, image, {"architecture": folder.architecture}, folder.model_type)
+
+
+def make_checkpoint(
+    folder: Folder,
+    model: ImageModel,
+    image: ImagePreprocessing,
+    provenance: Mapping[str, str],
+    family: str,
+    names: str = "id2label",
+) -> ImageCheckpoint:
+    """Make the checkpoint of a loaded model; `names` is the member of config.json with the names of the classes.
+
+    Raises:
+        SourceError: these are not one for each class, there is only one class, or an image may have several.
+    """
+    if (problem := folder.config.get("problem_type")) not in (None, SINGLE_LABEL):
+        raise folder.config_error(f"problem_type: {problem!r} is not supported; supported: {SINGLE_LABEL}")
     if model.config.classes < 2:
         raise SourceError(f"{folder.path}: the model has 1 class, expected at least 2")
-    labels = class_names(folder, model.config.classes)
-    return ImageCheckpoint(model, labels, image, {"architecture": folder.architecture}, family=folder.model_type)
+    return ImageCheckpoint(model, class_names(folder, model.config.classes, names), image, provenance, family=family)
 
 
 def _vit_members(folder: Folder) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from functools import partial
 
 from triptych_export.errors import WeightsError
 from triptych_export.generation_source import GenerationSource
-from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, t5
+from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, t5, timm_vit
 from triptych_export.huggingface.architectures.decoders import load_decoder, load_embedding
 from triptych_export.huggingface.architectures.gpt_decoders import GPTS
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
 from triptych_export.huggingface.checkpoint.text import MODULES, load_text
-from triptych_export.huggingface.folder import Folder, Neutral
+from triptych_export.huggingface.folder import TIMM_WRAPPER, Folder, Neutral
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
 
@@ -42,6 +42,7 @@ LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint 
     "pvt": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
     "pvt_v2": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
     "roberta": _ROBERTA,
+    TIMM_WRAPPER: (timm_vit.load_timm, timm_vit.NEUTRAL),
     "swin": (image_classifiers.load_swin, image_classifiers.SWIN_NEUTRAL),
     "vit": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
     "xlm-roberta": _ROBERTA,

@@ -27,23 +27,28 @@ def sides(name: str, value: object) -> tuple[int, int]:
     raise ValueError(f"{name}: {value!r}, expected a number of pixels, or height and width")
 
 
-def class_names(folder: Folder, classes: int) -> tuple[str, ...]:
-    """Read the class names; duplicate names get the class index appended.
+TIMM_NAMES = "label_names"  # timm's member for them, which may be a list
+
+
+def class_names(folder: Folder, classes: int, member: str = "id2label") -> tuple[str, ...]:
+    """Read the class names in a member of config.json; duplicate names get the class index appended.
 
     Raises:
         SourceError: there are names, but not one for each class.
     """
-    given = folder.config.get("id2label")
+    given = folder.config.get(member)
     if not given:
         return tuple(f"LABEL_{number}" for number in range(classes))
+    if member == TIMM_NAMES and isinstance(given, list):
+        given = dict(enumerate(given))
     if not isinstance(given, dict):
-        raise folder.config_error(f"id2label: {given!r:.40}, expected names by class number")
+        raise folder.config_error(f"{member}: {given!r:.40}, expected names by class number")
     names = {str(key): "" if name is None else " ".join(str(name).split()) for key, name in given.items()}
     if missing := [number for number in range(classes) if not names.get(str(number))]:
         shown = ", ".join(map(str, missing[:10])) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-        raise folder.config_error(f"id2label: no name for {len(missing)} of {classes} classes: {shown}")
+        raise folder.config_error(f"{member}: no name for {len(missing)} of {classes} classes: {shown}")
     if len(names) != classes:
-        raise folder.config_error(f"id2label: {len(names)} names, the model has {classes} classes")
+        raise folder.config_error(f"{member}: {len(names)} names, the model has {classes} classes")
     labels = [names[str(number)] for number in range(classes)]
     while len(counts := Counter(labels)) < classes:  # again where a numbered name is another class's
         labels = [name if counts[name] == 1 else f"{name} ({number})" for number, name in enumerate(labels)]
@@ -54,6 +59,7 @@ FILE, WHOLE_FILE = "preprocessor_config.json", "processor_config.json"
 BYTE = 255.0
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
 SUFFIXES = ("Fast", "Pil", "ImageProcessor", "FeatureExtractor")
+CHANNELS = 3
 WARPED = 384  # ConvNeXt resizes without cropping from this size on
 
 Members = Mapping[str, Any]
@@ -106,6 +112,16 @@ KNOWN = neutral(
     do_flip_channel_order=(False,),
     rescale_offset=(False,),
 )
+TIMM = "pretrained_cfg"
+TIMM_DEFAULTS: Members = {"crop_pct": 0.875, "crop_mode": "center", "interpolation": "bicubic"}
+TIMM_KNOWN = neutral(  # those of training, of tests at other sizes, and of the weights' origin
+    " ".join(TIMM_DEFAULTS)
+    + """
+    input_size mean std num_classes fixed_input_size min_input_size pool_size test_input_size test_pool_size test_crop_pct
+    test_crop_mode first_conv classifier architecture tag custom_load url file state_dict hf_hub_id hf_hub_filename source
+    label_offset label_names label_descriptions license description origin_url paper_name paper_ids notes
+    """
+)
 # By model_type, if the file names no processor.
 USUAL = {"vit": "ViT", "deit": "DeiT", "swin": "ViT", "pvt": "Pvt", "pvt_v2": "Pvt", "imagegpt": "ImageGPT"}
 
@@ -149,6 +165,46 @@ def preprocessing(kind: str, given: Members) -> ImagePreprocessing:
         mean=mean,
         std=std,
     )
+
+
+def read_timm_transform(folder: Folder) -> ImagePreprocessing:
+    """Read timm's evaluation transform from `pretrained_cfg` of config.json; missing members have timm's defaults.
+
+    Raises:
+        SourceError: a bundle cannot express it; names the member, its value and the supported ones.
+    """
+    given = folder.config.get(TIMM)
+    try:
+        if not isinstance(given, dict):
+            raise ValueError(f"{given!r:.40}, expected an object")
+        folder.closed.append((f"{CONFIG} ({TIMM})", given, TIMM_KNOWN))
+        return timm_transform({name: value for name, value in given.items() if value})
+    except ValueError as error:
+        raise folder.config_error(f"{TIMM}: {error}") from error
+
+
+def timm_transform(given: Members) -> ImagePreprocessing:
+    """Translate members of timm's `pretrained_cfg`; raises ValueError if a bundle cannot express them."""
+    match given.get("input_size", (CHANNELS, 224, 224)):
+        case [3, int(height), int(width)] if min(height, width) > 0:
+            crop = height, width
+        case size:
+            raise ValueError(f"input_size: {size!r}, expected {CHANNELS} channels, height and width")
+    share, mode, interpolation = (given.get(name, usual) for name, usual in TIMM_DEFAULTS.items())
+    if not isinstance(share, float | int) or not 0 < share <= 1:
+        raise ValueError(f"crop_pct: {share!r} is outside (0, 1]")
+    if mode not in ("center", "squash"):
+        raise ValueError(f"crop_mode: {mode!r} is not supported; supported: 'center', 'squash'")
+    if interpolation not in FILTERS:
+        raise ValueError(f"interpolation: {interpolation!r} is not supported; supported: {', '.join(FILTERS)}")
+    if mode == "center" and height != width:
+        raise ValueError(f"input_size: {_text(crop)} with crop_mode 'center'; supported: 'squash', or a square")
+    named = {"image_mean": given.get("mean", IMAGENET_MEAN), "image_std": given.get("std", IMAGENET_STD)}
+    mean, std = _normalisation({**COMMON, **named})
+    edges = int(height / share), int(width / share)
+    stretch = {"height": height, "width": width, "resize_height": edges[0], "resize_width": edges[1]}
+    sizes = _cut_from_shortest_edge(edges[0], crop) if mode == "center" else stretch
+    return ImagePreprocessing(**sizes, interpolation=interpolation, mean=mean, std=std, round_crop=True)
 
 
 def _read(folder: Folder) -> tuple[str, Members]:

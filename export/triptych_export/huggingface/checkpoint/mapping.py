@@ -19,6 +19,7 @@ from triptych_export.huggingface.folder import Folder, one_line
 
 Model = TypeVar("Model", bound=nn.Module)
 Change = Callable[[Tensor], Tensor]
+Join = Callable[[tuple[Tensor, ...]], Tensor]
 NUMBER = re.compile(r"\{(\w+)\}")
 SHOWN_FAULTS = 60
 
@@ -26,19 +27,22 @@ SHOWN_FAULTS = 60
 class Rule:
     """Origin of one of our parameters, or of all parameters of a module."""
 
-    def __init__(self, ours: str, *theirs: str, change: Change | None = None, others: Sequence[str] = ()) -> None:
+    def __init__(
+        self, ours: str, *theirs: str, change: Change | None = None, others: Sequence[str] = (), join: Join = torch.cat
+    ) -> None:
         self.ours = ours  # name of a parameter ("class_token") or module ("encoder.layers.{i}.norm"); `{i}` matches any number
-        self.theirs = theirs  # the checkpoint's name; several tensors are concatenated along the first dimension
-        self.change = change  # applied to the concatenated tensor; must work on tensors of PyTorch's meta device too
+        self.theirs = theirs  # the checkpoint's name; several tensors are joined
+        self.change = change  # applied to the joined tensor; must work on tensors of PyTorch's meta device too
         self.others = others  # alternative names under which the checkpoint may store the same tensor
+        self.join = join  # concatenates along the first dimension unless it says otherwise; a single tensor is not joined
 
     def changed(self, change: Change | None) -> "Rule":
         """Return the rule with another change."""
-        return Rule(self.ours, *self.theirs, change=change, others=self.others)
+        return Rule(self.ours, *self.theirs, change=change, others=self.others, join=self.join)
 
     def under(self, module: str) -> "Rule":
         """Return the rule for a model that is a part of another."""
-        return Rule(f"{module}.{self.ours}", *self.theirs, change=self.change, others=self.others)
+        return Rule(f"{module}.{self.ours}", *self.theirs, change=self.change, others=self.others, join=self.join)
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class ParameterSource:
     names: tuple[str, ...]
     others: tuple[str, ...]
     change: Change | None
+    join: Join
 
     def found(self, stored: Mapping[str, str]) -> tuple[str, ...] | None:
         """Return the checkpoint's tensors of these names, or None if one is missing."""
@@ -58,7 +63,7 @@ class ParameterSource:
 
     def make(self, parts: Sequence[Tensor]) -> Tensor:
         """Compute the parameter."""
-        whole = parts[0] if len(parts) == 1 else torch.cat(tuple(parts))
+        whole = parts[0] if len(parts) == 1 else self.join(tuple(parts))
         return self.change(whole) if self.change else whole
 
 
@@ -81,6 +86,16 @@ def block_rules(
         Rule(f"{ours}.feedforward.contract", f"{theirs}.{contract}"),
         Rule(f"{ours}.feedforward_residual.norm", f"{theirs}.{feedforward_norm}"),
     )
+
+
+def scaled_rules(ours: str, theirs: str, scale: str) -> tuple[Rule, ...]:
+    """Rules of a projection whose outputs are multiplied by a vector, which goes into its weight and bias."""
+
+    def multiply(parts: tuple[Tensor, ...]) -> Tensor:
+        own, factors = parts
+        return own * factors.reshape(-1, *[1] * (own.dim() - 1))
+
+    return tuple(Rule(f"{ours}.{name}", f"{theirs}.{name}", scale, join=multiply) for name in ("weight", "bias"))
 
 
 def make_model(folder: Folder, make: Callable[[], Model]) -> Model:
@@ -142,7 +157,7 @@ def _source(parameter: str, rules: Sequence[Rule], prefixes: Sequence[str]) -> P
             names, others = (
                 tuple(_plain(name.format(**numbers) + rest, prefixes) for name in each) for each in (rule.theirs, rule.others)
             )
-            return ParameterSource(names, others, rule.change)
+            return ParameterSource(names, others, rule.change, rule.join)
     raise ValueError(f"no rule is about {parameter}")
 
 

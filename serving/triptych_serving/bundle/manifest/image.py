@@ -23,7 +23,8 @@ class ImageSpec:
 
     "stretch" resizes to resize_width x resize_height and ignores the aspect ratio, as ViT's processor of Hugging Face does, and
     DeiT's; "shortest-edge" resizes the shorter side to `resize_size`, as CLIP's does. Height x width are then cut out of the
-    middle.
+    middle. If an odd number of pixels is left over, the smaller part is at the top and left; with `round_crop` the part there
+    is the even one, as in torchvision.
 
     Raises:
         ValueError: a member is out of range; `args` are all faults, one string each.
@@ -36,6 +37,7 @@ class ImageSpec:
     interpolation: str = "bilinear"
     resize_height: int = 0  # pixels; ignored for "shortest-edge"; 0: height, nothing is cut off
     resize_width: int = 0  # likewise
+    round_crop: bool = False
 
     def __post_init__(self) -> None:
         if faults := self._faults():
@@ -86,8 +88,9 @@ class ImageManifest(Manifest):
     label_count           classes; their names are the lines of labels.txt (UTF-8), in the graph's order
     image                 how a file becomes the graph's input: height, width (pixels), resize ("stretch" or "shortest-edge",
                           then a centre crop), resize_size (pixels of the shortest edge), resize_height, resize_width (optional;
-                          what is stretched to, height and width where they are missing or 0), interpolation, and for other
-                          runtimes mean, std (of red, green and blue between 0 and 1; this graph normalises by itself)
+                          what is stretched to, height and width where they are missing or 0), interpolation, round_crop
+                          (optional; see ImageSpec), and for other runtimes mean, std (of red, green and blue between 0 and 1;
+                          this graph normalises by itself)
     """
 
     precisions: Mapping[str, Graph]
@@ -157,10 +160,10 @@ def parse_spec(image: JsonFields) -> ImageSpec:
     height, width, resize = image.get("height", int), image.get("width", int), image.get("resize", str)
     size = image.get("resize_size", int, 0)
     interpolation = image.get("interpolation", str)
-    stretched = image.get("resize_height", int, 0), image.get("resize_width", int, 0)
+    others = image.get("resize_height", int, 0), image.get("resize_width", int, 0), image.get("round_crop", bool, False)
     if len(image.faults) == known:
         try:
-            return ImageSpec(height, width, resize, size, interpolation, *stretched)
+            return ImageSpec(height, width, resize, size, interpolation, *others)
         except ValueError as error:
             image.faults.extend(f"image.{fault}" for fault in error.args)
     return ImageSpec(1, 1)

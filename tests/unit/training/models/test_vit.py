@@ -28,7 +28,7 @@ def test_shapes(stem: str, image_size: int, patch_size: int) -> None:
     assert model.stem(images).shape == (2, 16, side, side)
     assert model.config.patches == side**2
     assert model.positions.shape == (side**2 + 1, 16)
-    assert model.states(images)[:, 0].shape == (2, 16)
+    assert model.states(images).shape == (2, side**2 + 1, 16)
     assert model(images).shape == (2, 3)
 
 
@@ -51,11 +51,11 @@ def test_a_distillation_token_affects_the_logits_with_and_without_a_head() -> No
     model, images = make(distillation_token=True, distillation_head=True), torch.randn(2, 3, 16, 16)
     assert model.positions.shape == (18, 16)
     assert model.distillation_classifier is not None
-    states = model.states(images)
-    assert states.shape == (2, 2, 16)
+    states = model.norm(model.states(images))
+    assert states.shape == (2, 18, 16)
     mean = (model.classifier(states[:, 0]) + model.distillation_classifier(states[:, 1])) / 2
     torch.testing.assert_close(model(images), mean)
-    assert not torch.allclose(model.classifier(model.states(images)[:, 0]), mean, atol=1e-3)
+    assert not torch.allclose(model.classifier(states[:, 0]), mean, atol=1e-3)
     model, images = make(distillation_token=True), torch.randn(2, 3, 16, 16)
     before = model(images)
     assert model.distillation_classifier is None
@@ -63,6 +63,25 @@ def test_a_distillation_token_affects_the_logits_with_and_without_a_head() -> No
     with torch.no_grad():
         model.distillation_token.add_(torch.randn_like(model.distillation_token))
     assert not torch.allclose(model(images), before, atol=1e-3)
+
+
+def test_the_classifier_reads_the_first_token_or_the_mean_of_the_patches() -> None:
+    images = torch.randn(2, 3, 16, 16)
+    for pooling, width in (("mean", 16), ("mean-first", 16), ("both", 32)):
+        model = make(pooling=pooling, registers=2)
+        states = model.states(images)
+        assert states.shape == (2, 3 + 16, 16)
+        normed = model.norm(states)
+        read = {
+            "mean": normed[:, 3:].mean(1),
+            "mean-first": model.norm(states[:, 3:].mean(1)),
+            "both": torch.cat((normed[:, 0], normed[:, 3:].mean(1)), 1),
+        }[pooling]
+        assert model.classifier.in_features == width
+        torch.testing.assert_close(model(images), model.classifier(read))
+    model = make(class_token=False, pooling="mean")
+    assert model.positions.shape == (16, 16)
+    assert "class_token" not in model.state_dict()
 
 
 @pytest.mark.parametrize("stem", ["patch", "convolution", "deep"])
