@@ -37,7 +37,10 @@ SPREAD = 0.3  # standard deviation of what is added to every weight
 TOP = 5
 CLASSES = 11
 SIZES = ((40, 40), (61, 33), (24, 90), (17, 19))  # width and height of the files
-PREFIX = {"vit": "ViT", "deit": "DeiT", "swin": "Swin", "pvt": "Pvt", "pvt_v2": "PvtV2"}
+PREFIX = {
+    **{"vit": "ViT", "deit": "DeiT", "swin": "Swin", "pvt": "Pvt", "pvt_v2": "PvtV2", "vit_msn": "ViTMSN"},
+    **{"dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters"},
+}
 
 Members = Mapping[str, Any]
 
@@ -92,11 +95,20 @@ def pvt_v2(processor: Members, **shape: Any) -> Case:
     return Case("pvt_v2", {**PVT, "patch_sizes": [7, 3, 3], "sr_ratios": [4, 2, 1], **shape}, processor)
 
 
+def dino(processor: Members, registers: int = 0, **shape: Any) -> Case:
+    inner = {"mlp_ratio": 2, **{name: value for name, value in VIT.items() if name != "intermediate_size"}, **shape}
+    if registers:
+        return Case("dinov2_with_registers", {**inner, "num_register_tokens": registers}, processor)
+    return Case("dinov2", inner, processor)
+
+
+BIT: Members = {"size": {"shortest_edge": 42}, "crop_size": 32}
 QUICK = {
     "vit": vit(),
     "deit with teacher": deit({"size": 36, "crop_size": 32}),
     "swin padded": swin({"size": 46, "image_mean": [0.485, 0.456, 0.406]}, image_size=46),
     "pvt": pvt(),
+    "dinov2 with registers, trained at another size": dino(BIT, 4, patch_size=8, image_size=56),
     "pvt v2": pvt_v2({"size": 40, "image_mean": [0.485, 0.456, 0.406]}),
 }
 FULL = {
@@ -113,6 +125,12 @@ FULL = {
     "vit with relu, neither rescaled nor normalised": vit(
         {**SQUARE, "do_rescale": False, "image_mean": [127, 128, 129], "image_std": [60, 61, 62]}, hidden_act="relu"
     ),
+    "vit msn": Case("vit_msn", {**VIT, "patch_size": 8, "hidden_act": "gelu_new"}, SQUARE),
+    "dinov2": dino(BIT, patch_size=8),
+    "dinov2 with default patches, at another size": dino({"crop_size": 28}, image_size=42, qkv_bias=False),
+    "dinov2 with gates": dino(BIT, patch_size=8, use_swiglu_ffn=True, use_mask_token=False),
+    "dinov2 with registers and gates": dino(BIT, 1, patch_size=[8, 16], use_swiglu_ffn=True, layerscale_value=0.1),
+    "dinov2 with registers, oblong": dino({**BIT, "crop_size": {"height": 32, "width": 24}}, 2, patch_size=8),
     "deit": deit({"size": 40, "crop_size": 33}, image_size=33, patch_size=11, qkv_bias=False, teacher=False),
     "deit with a deep teacher": deit(
         {"size": {"height": 48, "width": 37}, "crop_size": 32, "do_normalize": False},
@@ -181,8 +199,8 @@ def load_image(folder: Path) -> ImageCheckpoint:
 
 
 def processor(case: Case) -> Any:
-    kind = "DeiT" if case.model_type == "deit" else "ViT"
-    return getattr(transformers, f"{kind}ImageProcessorPil")(**case.processor)
+    kinds = {"deit": "DeiT", "dinov2": "Bit", "dinov2_with_registers": "Bit"}
+    return getattr(transformers, f"{kinds.get(case.model_type, 'ViT')}ImageProcessorPil")(**case.processor)
 
 
 def pictures() -> list[Image.Image]:

@@ -1,22 +1,28 @@
 """ViT, DeiT, Swin and PVT image classifiers (Dosovitskiy et al. 2020; Touvron et al. 2020; Liu et al. 2021; Wang et al. 2021).
 
+ViTMSN (Assran et al. 2022) and DINOv2 (Oquab et al. 2023; with registers Darcet et al. 2023) are kinds of ViT.
 Members missing in config.json have the defaults of transformers:
-https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt and /pvt_v2).
+https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt, /pvt_v2, /vit_msn and /dinov2).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isqrt
 from typing import Any
 
+import torch
+from torch import Tensor
+from torch.nn import functional
+
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.config import ENCODER, SINGLE_LABEL, activation, check_architecture
+from triptych_export.huggingface.checkpoint.config import ENCODER, SINGLE_LABEL, activation, check_architecture, flag, integer
 from triptych_export.huggingface.checkpoint.image import CHANNELS, class_names, read_image_processor, sides
-from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model, scaled_rules
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.checkpoints.encoder import ImageCheckpoint, ImageModel, ImagePreprocessing
 from triptych_training.models.pvt import LINEAR, VERSION_1, VERSION_2, Pvt, PvtConfig
 from triptych_training.models.swin import Swin, SwinConfig
-from triptych_training.models.vit import Vit, VitConfig
+from triptych_training.models.vit import BOTH, Vit, VitConfig
 
 DEIT, DEIT_WITH_TEACHER = "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"
 QUERY_KEY_VALUE = ("query", "key", "value")
@@ -32,6 +38,20 @@ VIT_RULES = (
     *COMMON_RULES,
     Rule("class_token", "embeddings.cls_token"),
     *block_rules("layers.{i}", "encoder.layer.{i}", [f"attention.attention.{part}" for part in QUERY_KEY_VALUE], *BLOCK_NAMES),
+)
+DINO_BLOCK, DINO_NAMES = "encoder.layer.{i}", ("attention.output.dense", "norm1", "mlp.fc1", "mlp.fc2", "norm2")
+DINO_RULES = (
+    Rule("class_token", "embeddings.cls_token"),
+    Rule("registers", "embeddings.register_tokens"),
+    *scaled_rules("layers.{i}.attention.output", f"{DINO_BLOCK}.attention.output.dense", f"{DINO_BLOCK}.layer_scale1.lambda1"),
+    *scaled_rules("layers.{i}.feedforward.contract", f"{DINO_BLOCK}.mlp.fc2", f"{DINO_BLOCK}.layer_scale2.lambda1"),
+    *block_rules("layers.{i}", DINO_BLOCK, [f"attention.attention.{part}" for part in QUERY_KEY_VALUE], *DINO_NAMES),
+    *COMMON_RULES,
+)
+GATED_RULES = (  # the gate and what it is multiplied with are one tensor there; these come first
+    Rule("layers.{i}.feedforward.gate", f"{DINO_BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[0]),
+    Rule("layers.{i}.feedforward.expand", f"{DINO_BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[1]),
+    *scaled_rules("layers.{i}.feedforward.contract", f"{DINO_BLOCK}.mlp.weights_out", f"{DINO_BLOCK}.layer_scale2.lambda1"),
 )
 # These come before ViT's rules, which match "classifier" too.
 TEACHER_RULES = (Rule("classifier", "cls_classifier"), Rule("distillation_classifier", "distillation_classifier"))
@@ -75,6 +95,11 @@ PVT_V2_RULES = _pvt_rules(
     *("attention", "attention.proj", "spatial_reduction", "encoder.layers.{i}.layer_norm"),
 )
 VIT_NEUTRAL = {**ENCODER, **neutral("tie_word_embeddings encoder_stride pooler_act pooler_output_size")}
+DINO_NEUTRAL = {  # positions are resized from a square to the size of the processor's images
+    **VIT_NEUTRAL,
+    **neutral("image_size layerscale_value drop_path_rate use_mask_token apply_layernorm reshape_hidden_states"),
+    **neutral("out_features out_indices stage_names"),
+}
 SWIN_NEUTRAL = {
     **ENCODER,
     **neutral("tie_word_embeddings encoder_stride drop_path_rate hidden_size num_layers out_features out_indices stage_names"),
@@ -88,9 +113,48 @@ IGNORED = ("*pooler.*", "*.mask_token")
 
 
 def load_vit(folder: Folder) -> ImageCheckpoint:
-    """Load a ViT classifier; see `_load` for errors."""
-    names = ("ViTForImageClassification",)
-    return _load(folder, names, lambda classes, _: Vit(VitConfig(classes, **_vit_members(folder))), VIT_RULES, IGNORED)
+    """Load a ViT or ViTMSN classifier; see `_load` for errors."""
+    name, epsilon = ("ViTMSN", 1e-6) if folder.model_type == "vit_msn" else ("ViT", 1e-12)
+
+    def make(classes: int, _image: ImagePreprocessing) -> Vit:
+        return Vit(VitConfig(classes, **_vit_members(folder, epsilon=epsilon)))
+
+    return _load(folder, (f"{name}ForImageClassification",), make, VIT_RULES, IGNORED, prefix="vit.")
+
+
+def load_dino(folder: Folder) -> ImageCheckpoint:
+    """Load a DINOv2 classifier, with or without registers; see `_load` for errors."""
+    registers = folder.model_type == "dinov2_with_registers"
+    name = f"Dinov2{'WithRegisters' * registers}ForImageClassification"
+    gated = flag(folder, "use_swiglu_ffn", default=False)
+    count = integer(folder, "num_register_tokens", 4) if registers else 0
+
+    def make(classes: int, image: ImagePreprocessing) -> Vit:
+        width, ratio = integer(folder, "hidden_size", 768), folder.config.get("mlp_ratio", 4)
+        inner = int(width * ratio)
+        members = {
+            **_vit_members(folder, 16 if registers else 14, 1e-6, (image.height, image.width)),
+            "feedforward_dim": (int(inner * 2 / 3) + 7) // 8 * 8 if gated else inner,
+        }
+        members |= {"activation": "silu"} if gated else {}
+        return Vit(VitConfig(classes, **members, registers=count, gated=gated, pooling=BOTH))
+
+    def rules(model: ImageModel) -> Sequence[Rule]:
+        (height, width), patch = model.config.image, model.config.patch
+
+        def resize(positions: Tensor) -> Tensor:
+            """`[1, 1 + P, E]` -> `[1 + registers + patches, E]`; registers have no positions."""
+            first, rest = positions[0, :1], positions[0, 1:]
+            grid = height // patch[0], width // patch[1]
+            if height != width or len(rest) != grid[0] * grid[1]:
+                square = torch.unflatten(rest.t(), 1, (isqrt(len(rest)), -1))[None]
+                rest = functional.interpolate(square, size=grid, mode="bicubic", antialias=registers).flatten(2)[0].t()
+            return torch.cat((functional.pad(first, (0, 0, 0, count)), rest))
+
+        own = Rule("positions", "embeddings.position_embeddings", change=resize)
+        return own, *(GATED_RULES if gated else ()), *DINO_RULES
+
+    return _load(folder, (name,), make, rules, IGNORED)
 
 
 def load_deit(folder: Folder) -> ImageCheckpoint:
@@ -128,11 +192,12 @@ def _load(
     folder: Folder,
     architectures: Sequence[str],
     make: Callable[[int, ImagePreprocessing], ImageModel],
-    rules: Sequence[Rule],
+    rules: Sequence[Rule] | Callable[[ImageModel], Sequence[Rule]],
     ignored: Sequence[str],
     classifier: str = "classifier",
+    prefix: str = "",
 ) -> ImageCheckpoint:
-    """Load a classifier whose label scores are one softmax.
+    """Load a classifier whose label scores are one softmax; names of weights may begin with `prefix`, or with the type's.
 
     Raises:
         SourceError: the folder holds another kind of model, or its files are missing, damaged or contradict each other.
@@ -143,7 +208,8 @@ def _load(
     weights = open_weights(folder.path)
     image, rows = read_image_processor(folder), weights.get(f"{classifier}.weight")
     model = make_model(folder, lambda: make(rows[0] if rows else 1, image))  # load_rules reports a missing classifier
-    load_rules(model, weights, rules, ignored, prefixes=(f"{folder.model_type}.",))
+    own = rules(model) if callable(rules) else rules
+    load_rules(model, weights, own, ignored, prefixes=(prefix or f"{folder.model_type}.",))
     return make_checkpoint(folder, model, image, {"architecture": folder.architecture}, folder.model_type)
 
 
@@ -167,10 +233,12 @@ def make_checkpoint(
     return ImageCheckpoint(model, class_names(folder, model.config.classes, names), image, provenance, family=family)
 
 
-def _vit_members(folder: Folder) -> dict[str, Any]:
+def _vit_members(
+    folder: Folder, patch: int = 16, epsilon: float = 1e-12, size: tuple[int, int] | None = None
+) -> dict[str, Any]:
     config = folder.config
     return {
-        **_common_members(folder, sides("image_size", config.get("image_size", 224)), patch=16, epsilon=1e-12),
+        **_common_members(folder, size or sides("image_size", config.get("image_size", 224)), patch, epsilon),
         "model_dim": config.get("hidden_size", 768),
         "heads": config.get("num_attention_heads", 12),
         "feedforward_dim": config.get("intermediate_size", 3072),

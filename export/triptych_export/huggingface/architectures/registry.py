@@ -34,6 +34,8 @@ LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint 
     "camembert": _ROBERTA,
     "deberta-v2": (bert.load_deberta, bert.DEBERTA_NEUTRAL),
     "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),
+    "dinov2": (image_classifiers.load_dino, image_classifiers.DINO_NEUTRAL),
+    "dinov2_with_registers": (image_classifiers.load_dino, image_classifiers.DINO_NEUTRAL),
     "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
     "electra": (partial(load_text, mapping=bert.ELECTRA), bert.ELECTRA_NEUTRAL),
     "imagegpt": (image_gpt.load_image_gpt, image_gpt.NEUTRAL),
@@ -45,6 +47,7 @@ LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint 
     TIMM_WRAPPER: (timm_vit.load_timm, timm_vit.NEUTRAL),
     "swin": (image_classifiers.load_swin, image_classifiers.SWIN_NEUTRAL),
     "vit": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
+    "vit_msn": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
     "xlm-roberta": _ROBERTA,
 }
 DECODERS = {**GPTS, **LLAMAS}
