@@ -39,7 +39,7 @@ CLASSES = 11
 SIZES = ((40, 40), (61, 33), (24, 90), (17, 19))  # width and height of the files
 PREFIX = {
     **{"vit": "ViT", "deit": "DeiT", "swin": "Swin", "pvt": "Pvt", "pvt_v2": "PvtV2", "vit_msn": "ViTMSN"},
-    **{"dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters"},
+    **{"dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters", "clip": "CLIP", "siglip": "Siglip"},
 }
 
 Members = Mapping[str, Any]
@@ -102,6 +102,10 @@ def dino(processor: Members, registers: int = 0, **shape: Any) -> Case:
     return Case("dinov2", inner, processor)
 
 
+def clip(model_type: str, processor: Members, **shape: Any) -> Case:
+    return Case(model_type, {"vision_config": {**VIT, **shape}}, processor)
+
+
 BIT: Members = {"size": {"shortest_edge": 42}, "crop_size": 32}
 QUICK = {
     "vit": vit(),
@@ -109,6 +113,8 @@ QUICK = {
     "swin padded": swin({"size": 46, "image_mean": [0.485, 0.456, 0.406]}, image_size=46),
     "pvt": pvt(),
     "dinov2 with registers, trained at another size": dino(BIT, 4, patch_size=8, image_size=56),
+    "clip": clip("clip", BIT, patch_size=8),
+    "siglip": clip("siglip", SQUARE, patch_size=8),
     "pvt v2": pvt_v2({"size": 40, "image_mean": [0.485, 0.456, 0.406]}),
 }
 FULL = {
@@ -126,6 +132,8 @@ FULL = {
         {**SQUARE, "do_rescale": False, "image_mean": [127, 128, 129], "image_std": [60, 61, 62]}, hidden_act="relu"
     ),
     "vit msn": Case("vit_msn", {**VIT, "patch_size": 8, "hidden_act": "gelu_new"}, SQUARE),
+    "clip with default patches": clip("clip", {"size": 64, "crop_size": 64}, image_size=64, hidden_act="gelu"),
+    "siglip with default patches": clip("siglip", {"size": {"height": 48, "width": 48}}, image_size=48, vision_use_head=False),
     "dinov2": dino(BIT, patch_size=8),
     "dinov2 with default patches, at another size": dino({"crop_size": 28}, image_size=42, qkv_bias=False),
     "dinov2 with gates": dino(BIT, patch_size=8, use_swiglu_ffn=True, use_mask_token=False),
@@ -199,7 +207,7 @@ def load_image(folder: Path) -> ImageCheckpoint:
 
 
 def processor(case: Case) -> Any:
-    kinds = {"deit": "DeiT", "dinov2": "Bit", "dinov2_with_registers": "Bit"}
+    kinds = {"deit": "DeiT", "dinov2": "Bit", "dinov2_with_registers": "Bit", "clip": "CLIP", "siglip": "Siglip"}
     return getattr(transformers, f"{kinds.get(case.model_type, 'ViT')}ImageProcessorPil")(**case.processor)
 
 
@@ -344,6 +352,30 @@ def test_unsupported_members_are_named(checkpoint: Path, change: Members, messag
     edit_json(checkpoint / "config.json", **change)
     with pytest.raises(SourceError, match=message):
         load(Folder(checkpoint))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"novel": 1}, r"config\.json \(vision_config\): novel: 1 is not supported, and may change the results"),
+        ({"num_channels": 1}, "num_channels: 1; images have 3"),
+        ({"hidden_act": "selu"}, "hidden_act: 'selu' is not supported; supported: relu, gelu"),
+        ({"novel": 1, "intermediate_size": 41}, r"config\.json \(vision_config\): novel: 1 is not supported"),
+    ],
+)
+def test_unsupported_members_of_the_vision_s_config_are_named(tmp_path: Path, changes: Members, message: str) -> None:
+    save(build(QUICK["siglip"]), QUICK["siglip"], tmp_path)
+    inner = json.loads((tmp_path / "config.json").read_text())["vision_config"]
+    edit_json(tmp_path / "config.json", vision_config={**inner, **changes})
+    with pytest.raises(SourceError, match=message):
+        load(Folder(tmp_path))
+
+
+def test_the_vision_s_config_has_to_be_an_object(tmp_path: Path) -> None:
+    save(build(QUICK["siglip"]), QUICK["siglip"], tmp_path)
+    edit_json(tmp_path / "config.json", vision_config=[1])
+    with pytest.raises(SourceError, match=r"config\.json: vision_config: \[1\], expected an object"):
+        load(Folder(tmp_path))
 
 
 def test_images_for_parity_may_be_files(checkpoint: Path) -> None:

@@ -67,6 +67,7 @@ class Folder:
     # For the manifest: which commit of the hub it is, and what was ignored.
     origin: Mapping[str, str] = field(default_factory=dict)
     ignored: Sequence[str] = ()  # unsupported members of its JSON files that the user accepts
+    inner: str = ""  # member of config.json whose members `config` has
     # Other files than config.json whose members have to be known: name, members, and those that are known.
     closed: list[tuple[str, Mapping[str, Any], Neutral]] = field(default_factory=list)
 
@@ -76,7 +77,10 @@ class Folder:
         config = self.read_json(CONFIG)
         if config is None:
             raise SourceError(f"{self.path}: not a checkpoint folder, missing {CONFIG}{self.elsewhere()}")
-        return Members(config)
+        members = config.get(self.inner) or {} if self.inner else config
+        if not isinstance(members, dict):
+            raise self.config_error(f"{self.inner}: {members!r:.40}, expected an object")
+        return Members(members)
 
     @property
     def model_type(self) -> str:

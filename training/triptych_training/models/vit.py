@@ -31,6 +31,7 @@ class VitConfig(ImageModelConfig):
     class_token: bool = True
     registers: int = 0  # tokens after these that no classifier reads (Darcet et al. 2023)
     embedding_norm: bool = False  # normalise what the first layer reads (Radford et al. 2021, CLIP); the stem has no bias then
+    final_norm: bool = True  # normalise what the last layer returns
     gated: bool = False  # multiply the feed-forward's activations by a second projection
     # What the classifier reads: the first token's state; the mean of the patches' states, normalised before it or after it
     # ("mean-first"); or the first token's state beside the mean ("both").
@@ -122,7 +123,8 @@ class Vit(nn.Module):
         self.embedding_norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config.block(i)) for i in range(config.layers))
-        self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon)
+        norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon) if config.final_norm else nn.Identity()
+        self.norm: nn.Module = norm
         self.classifier = nn.Linear(config.model_dim * (1 + (config.pooling == BOTH)), config.classes)
         self.distillation_classifier = nn.Linear(config.model_dim, config.classes) if config.distillation_head else None
         self.apply(initialise)

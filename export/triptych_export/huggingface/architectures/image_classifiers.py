@@ -1,11 +1,13 @@
 """ViT, DeiT, Swin and PVT image classifiers (Dosovitskiy et al. 2020; Touvron et al. 2020; Liu et al. 2021; Wang et al. 2021).
 
-ViTMSN (Assran et al. 2022) and DINOv2 (Oquab et al. 2023; with registers Darcet et al. 2023) are kinds of ViT.
+ViTMSN (Assran et al. 2022), DINOv2 (Oquab et al. 2023; with registers Darcet et al. 2023), CLIP (Radford et al. 2021) and
+SigLIP (Zhai et al. 2023) have kinds of ViT.
 Members missing in config.json have the defaults of transformers:
-https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt, /pvt_v2, /vit_msn and /dinov2).
+https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt, /pvt_v2, /vit_msn, /dinov2, /clip, /siglip).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import isqrt
 from typing import Any
 
@@ -14,15 +16,23 @@ from torch import Tensor
 from torch.nn import functional
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.config import ENCODER, SINGLE_LABEL, activation, check_architecture, flag, integer
+from triptych_export.huggingface.checkpoint.config import (
+    COMMON,
+    ENCODER,
+    SINGLE_LABEL,
+    activation,
+    check_architecture,
+    flag,
+    integer,
+)
 from triptych_export.huggingface.checkpoint.image import CHANNELS, class_names, read_image_processor, sides
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model, scaled_rules
 from triptych_export.huggingface.checkpoint.weights import open_weights
-from triptych_export.huggingface.folder import Folder, neutral
+from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_training.checkpoints.encoder import ImageCheckpoint, ImageModel, ImagePreprocessing
 from triptych_training.models.pvt import LINEAR, VERSION_1, VERSION_2, Pvt, PvtConfig
 from triptych_training.models.swin import Swin, SwinConfig
-from triptych_training.models.vit import BOTH, Vit, VitConfig
+from triptych_training.models.vit import BOTH, MEAN, Vit, VitConfig
 
 DEIT, DEIT_WITH_TEACHER = "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"
 QUERY_KEY_VALUE = ("query", "key", "value")
@@ -52,6 +62,16 @@ GATED_RULES = (  # the gate and what it is multiplied with are one tensor there;
     Rule("layers.{i}.feedforward.gate", f"{DINO_BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[0]),
     Rule("layers.{i}.feedforward.expand", f"{DINO_BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[1]),
     *scaled_rules("layers.{i}.feedforward.contract", f"{DINO_BLOCK}.mlp.weights_out", f"{DINO_BLOCK}.layer_scale2.lambda1"),
+)
+CLIP_BLOCK, CLIP_NAMES = "encoder.layers.{i}", ("self_attn.out_proj", "layer_norm1", "mlp.fc1", "mlp.fc2", "layer_norm2")
+CLIP_RULES = (
+    Rule("stem", "embeddings.patch_embedding"),
+    Rule("positions", "embeddings.position_embedding.weight"),
+    Rule("class_token", "embeddings.class_embedding", change=lambda token: token[None, None]),
+    Rule("embedding_norm", "pre_layrnorm"),
+    *block_rules("layers.{i}", CLIP_BLOCK, [f"self_attn.{part}_proj" for part in "qkv"], *CLIP_NAMES),
+    Rule("norm", "post_layernorm"),
+    Rule("classifier", "classifier"),
 )
 # These come before ViT's rules, which match "classifier" too.
 TEACHER_RULES = (Rule("classifier", "cls_classifier"), Rule("distillation_classifier", "distillation_classifier"))
@@ -109,6 +129,12 @@ PVT_NEUTRAL = {  # image_size is read with version 1 only, whose positions depen
     **ENCODER,
     **neutral("drop_path_rate hidden_size num_layers out_features out_indices stage_names image_size"),
 }
+# Members of config.json, and of its `vision_config`.
+CLIP_NEUTRAL = {
+    **COMMON,
+    **neutral("text_config vision_config initializer_factor logit_scale_init_value projection_dim tie_word_embeddings"),
+}
+VISION_NEUTRAL = {**COMMON, **neutral("attention_dropout dropout initializer_factor projection_dim vision_use_head")}
 IGNORED = ("*pooler.*", "*.mask_token")
 
 
@@ -168,6 +194,25 @@ def load_deit(folder: Folder) -> ImageCheckpoint:
     return _load(folder, (DEIT, DEIT_WITH_TEACHER), make, rules, IGNORED, "cls_classifier" if teacher else "classifier")
 
 
+def load_clip(folder: Folder) -> ImageCheckpoint:
+    """Load a classifier on CLIP's or SigLIP's images; see `_load` for errors."""
+    vision, clip = replace(folder, inner="vision_config"), folder.model_type == "clip"
+
+    def make(classes: int, _image: ImagePreprocessing) -> Vit:
+        members = _vit_members(vision, *((32, 1e-5) if clip else (16, 1e-6)))
+        members["activation"] = activation(vision, "hidden_act", "quick_gelu" if clip else "gelu_pytorch_tanh")
+        tokens: dict[str, Any] = {"class_token": clip, "embedding_norm": clip, "final_norm": not clip, "pooling": MEAN}
+        return Vit(VitConfig(classes, **members, **tokens))
+
+    name, unused = ("CLIP", "*.post_layernorm.*") if clip else ("Siglip", "*.head.*")
+    ignored = (unused, "*.position_ids")
+    try:
+        return _load(folder, (f"{name}ForImageClassification",), make, CLIP_RULES, ignored, prefix="vision_model.")
+    finally:
+        left = {name: value for name, value in vision.config.whole.items() if name not in vision.config.read}
+        folder.closed.append((f"{CONFIG} ({vision.inner})", left, VISION_NEUTRAL))
+
+
 def load_swin(folder: Folder) -> ImageCheckpoint:
     """Load a Swin classifier; see `_load` for errors."""
     names, ignored = ("SwinForImageClassification",), ("*.relative_position_index", "*.mask_token")
@@ -203,8 +248,6 @@ def _load(
         SourceError: the folder holds another kind of model, or its files are missing, damaged or contradict each other.
     """
     check_architecture(folder, *architectures, required=True)
-    if (channels := folder.config.get("num_channels", CHANNELS)) != CHANNELS:
-        raise folder.config_error(f"num_channels: {channels}; images have {CHANNELS}, red, green and blue")
     weights = open_weights(folder.path)
     image, rows = read_image_processor(folder), weights.get(f"{classifier}.weight")
     model = make_model(folder, lambda: make(rows[0] if rows else 1, image))  # load_rules reports a missing classifier
@@ -286,6 +329,8 @@ def _pvt_members(folder: Folder, size: tuple[int, int], first: bool) -> dict[str
 def _common_members(folder: Folder, size: tuple[int, int], patch: int, epsilon: float) -> dict[str, Any]:
     """Members of both configs, with the family's defaults of patch size and norm epsilon."""
     patch_height, patch_width = sides("patch_size", folder.config.get("patch_size", patch))
+    if (channels := folder.config.get("num_channels", CHANNELS)) != CHANNELS:
+        raise ValueError(f"num_channels: {channels}; images have {CHANNELS}, red, green and blue")
     return {
         "image_size": size[0],
         "image_width": size[1],

@@ -32,6 +32,7 @@ _ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
 LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint | GenerationSource], Neutral]] = {
     "bert": (partial(load_text, mapping=bert.BERT), bert.BERT_NEUTRAL),
     "camembert": _ROBERTA,
+    "clip": (image_classifiers.load_clip, image_classifiers.CLIP_NEUTRAL),
     "deberta-v2": (bert.load_deberta, bert.DEBERTA_NEUTRAL),
     "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),
     "dinov2": (image_classifiers.load_dino, image_classifiers.DINO_NEUTRAL),
@@ -44,6 +45,7 @@ LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint 
     "pvt": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
     "pvt_v2": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
     "roberta": _ROBERTA,
+    "siglip": (image_classifiers.load_clip, image_classifiers.CLIP_NEUTRAL),
     TIMM_WRAPPER: (timm_vit.load_timm, timm_vit.NEUTRAL),
     "swin": (image_classifiers.load_swin, image_classifiers.SWIN_NEUTRAL),
     "vit": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
