@@ -40,6 +40,7 @@ SIZES = ((40, 40), (61, 33), (24, 90), (17, 19))  # width and height of the file
 PREFIX = {
     **{"vit": "ViT", "deit": "DeiT", "swin": "Swin", "pvt": "Pvt", "pvt_v2": "PvtV2", "vit_msn": "ViTMSN"},
     **{"dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters", "clip": "CLIP", "siglip": "Siglip"},
+    **{"beit": "Beit", "data2vec-vision": "Data2VecVision"},
 }
 
 Members = Mapping[str, Any]
@@ -106,6 +107,10 @@ def clip(model_type: str, processor: Members, **shape: Any) -> Case:
     return Case(model_type, {"vision_config": {**VIT, **shape}}, processor)
 
 
+def beit(model_type: str, processor: Members = SQUARE, relative: str = "", **shape: Any) -> Case:
+    return Case(model_type, {**VIT, "patch_size": 8, f"use_{relative}relative_position_bias": True, **shape}, processor)
+
+
 BIT: Members = {"size": {"shortest_edge": 42}, "crop_size": 32}
 QUICK = {
     "vit": vit(),
@@ -115,6 +120,7 @@ QUICK = {
     "dinov2 with registers, trained at another size": dino(BIT, 4, patch_size=8, image_size=56),
     "clip": clip("clip", BIT, patch_size=8),
     "siglip": clip("siglip", SQUARE, patch_size=8),
+    "beit": beit("beit", layer_scale_init_value=0.1),
     "pvt v2": pvt_v2({"size": 40, "image_mean": [0.485, 0.456, 0.406]}),
 }
 FULL = {
@@ -134,6 +140,11 @@ FULL = {
     "vit msn": Case("vit_msn", {**VIT, "patch_size": 8, "hidden_act": "gelu_new"}, SQUARE),
     "clip with default patches": clip("clip", {"size": 64, "crop_size": 64}, image_size=64, hidden_act="gelu"),
     "siglip with default patches": clip("siglip", {"size": {"height": 48, "width": 48}}, image_size=48, vision_use_head=False),
+    "beit of the class token": beit("beit", use_mean_pooling=False, use_absolute_position_embeddings=True),
+    "beit with one bias for all layers, without scales": beit("beit", relative="shared_", layer_scale_init_value=0.0),
+    "beit without relative positions": beit("beit", use_relative_position_bias=False, use_absolute_position_embeddings=True),
+    "data2vec": beit("data2vec-vision", {"size": 48}, image_size=48, use_mask_token=True),
+    "data2vec with one bias for all layers": beit("data2vec-vision", relative="shared_", use_mean_pooling=False),
     "dinov2": dino(BIT, patch_size=8),
     "dinov2 with default patches, at another size": dino({"crop_size": 28}, image_size=42, qkv_bias=False),
     "dinov2 with gates": dino(BIT, patch_size=8, use_swiglu_ffn=True, use_mask_token=False),
@@ -208,6 +219,7 @@ def load_image(folder: Path) -> ImageCheckpoint:
 
 def processor(case: Case) -> Any:
     kinds = {"deit": "DeiT", "dinov2": "Bit", "dinov2_with_registers": "Bit", "clip": "CLIP", "siglip": "Siglip"}
+    kinds |= {"beit": "Beit", "data2vec-vision": "Beit"}
     return getattr(transformers, f"{kinds.get(case.model_type, 'ViT')}ImageProcessorPil")(**case.processor)
 
 
@@ -331,7 +343,7 @@ def checkpoint(saved: Path, tmp_path: Path) -> Path:
             r"config\.json: ViTModel is not supported; supported of vit: ViTFor",
         ),
         ({"architectures": None}, "architectures: missing, name the model's class; supported of vit"),
-        ({"model_type": "beit"}, r"model_type 'beit' \(ViTForImageClassification\) is not supported"),
+        ({"model_type": "levit"}, r"model_type 'levit' \(ViTForImageClassification\) is not supported"),
         ({"problem_type": "multi_label_classification"}, "problem_type: 'multi_label_classification' is not"),
         ({"num_channels": 1}, "num_channels: 1; images have 3"),
         ({"hidden_act": "selu"}, "hidden_act: 'selu' is not supported; supported: relu, gelu"),

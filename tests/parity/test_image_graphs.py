@@ -59,6 +59,7 @@ SHAPES = {
         embedding_norm=True,
         pooling="mean-first",
     ),
+    "relative": VitConfig(CLASSES, SIDE, 8, model_dim=32, heads=2, feedforward_dim=64, layers=2, relative_positions=True),
     # A grid of 11 x 11, then 6 x 6: patches, windows, those of the shifted layer too, and the merge need padding.
     "windows": SwinConfig(CLASSES, SIDE, 3, model_dim=32, depths=(2, 1), heads=(2, 4), window_size=3),
     "pyramid": PvtConfig(CLASSES, SIDE, 4, version="1", **PYRAMID),
@@ -171,7 +172,7 @@ def test_patches_are_multiplied_as_bytes_and_attention_is_one_operator(exported:
     assert kinds.count("Cast") == (not by_patch) + kinds.count("Conv")  # of bytes, and of kernels stored in int8
     if isinstance(model, Vit):
         first = model.config.pooling == "first"  # of the last layer only the leading tokens are asked for
-        assert kinds.count("QAttention") == model.config.layers - first
+        assert kinds.count("QAttention") == (0 if model.config.relative_positions else model.config.layers - first)
     assert kinds.count("MatMul") == (2 * 2 if isinstance(model, Pvt) and not by_patch else 0)  # rows and columns, pooled
     if isinstance(model, Swin):  # windows are cut by one Gather and attended to by one operator; one more Gather merges
         assert (kinds.count("MultiHeadAttention"), kinds.count("Gather")) == (3, 2 * 3 + 1)

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.image_stems import PatchStem, PixelStem, without_norms
-from triptych_export.graphs.layers import FirstPositionLayer, FusedCrossAttention, FusedLayer, GatheredMerging, WindowLayer
+from triptych_export.graphs.layers import (
+    BiasedLayer,
+    FirstPositionLayer,
+    FusedCrossAttention,
+    FusedLayer,
+    GatheredMerging,
+    WindowLayer,
+)
 from triptych_export.graphs.operators import fused_attention, top_k
 from triptych_export.graphs.translation import arg_max, block_width
 from triptych_export.graphs.weight_folding import fuse_norms
@@ -64,8 +71,11 @@ class VitGraph(ImageGraph):
         self.embedding_norm = model.embedding_norm
         layers = [layer for layer in model.layers if isinstance(layer, EncoderLayer)]
         read = 1 if model.distillation_classifier is None else 2
-        self.last = FirstPositionLayer(layers.pop(), read) if model.config.pooling == FIRST else None
-        self.layers = nn.ModuleList(FusedLayer(layer) for layer in layers)
+        biases = [model.bias(index) for index in range(len(layers))]
+        alone = model.config.pooling == FIRST and not model.config.relative_positions
+        self.last = FirstPositionLayer(layers.pop(), read) if alone else None
+        pairs = zip(layers, biases, strict=False)  # without the last layer
+        self.layers = nn.ModuleList(FusedLayer(layer) if bias is None else BiasedLayer(layer, bias) for layer, bias in pairs)
         self.norm = model.norm
         self.classifier = model.classifier if read == 1 else _mean_classifier(model)
 

@@ -63,7 +63,22 @@ class UnpackedLayer(nn.Module):
         return _with_bias(self.layer, x, lengths, lambda _query, _key: bias)
 
 
-def _with_bias(layer: EncoderLayer, x: Tensor, lengths: Tensor, bias: Callable[[Tensor, Tensor], Tensor | None]) -> Tensor:
+class BiasedLayer(nn.Module):
+    """Encoder layer with a constant bias `[1, H, T, T]` on attention scores."""
+
+    def __init__(self, layer: EncoderLayer, bias: Tensor) -> None:
+        super().__init__()
+        self.layer, self.bias = layer, nn.Parameter(bias.detach().contiguous())
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """`[B, T, E]` -> `[B, T, E]`; `lengths` as for FusedLayer."""
+        return _with_bias(self.layer, x, lengths, lambda _query, _key: self.bias)
+
+
+BiasMaker = Callable[[Tensor, Tensor], Tensor | None]
+
+
+def _with_bias(layer: EncoderLayer, x: Tensor, lengths: Tensor | None, bias: BiasMaker) -> Tensor:
     """Run a layer; `bias` makes what is added to the scores of queries and keys, both `[B, T, H*D]`."""
     frame, attention = layer.attention_residual, layer.attention
     query, key, value = attention.query_key_value(frame.enter(x)).chunk(3, dim=-1)

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from triptych_training.checks import at_least, one_of
 from triptych_training.models.blocks import BlockConfig, EncoderLayer, ImageModelConfig
@@ -36,6 +37,7 @@ class VitConfig(ImageModelConfig):
     # What the classifier reads: the first token's state; the mean of the patches' states, normalised before it or after it
     # ("mean-first"); or the first token's state beside the mean ("both").
     pooling: str = FIRST
+    relative_positions: bool = False  # each layer has a trained bias on attention scores, by rows and columns apart (BEiT)
 
     def __post_init__(self) -> None:
         self.check()
@@ -56,6 +58,8 @@ class VitConfig(ImageModelConfig):
             raise ValueError(f"distillation_head: needs pooling {FIRST!r}, not {self.pooling!r}")
         if self.embedding_norm and self.stem != "patch":
             raise ValueError(f"embedding_norm: only with the patch stem, not {self.stem!r}")
+        if self.relative_positions and self.tokens != 1:
+            raise ValueError(f"relative_positions: needs a class_token alone before the patches, not {self.tokens} tokens")
         if not self.class_token and (self.distillation_token or self.pooling in (FIRST, BOTH)):
             name = "distillation_token: true" if self.distillation_token else f"pooling: {self.pooling!r}"
             raise ValueError(f"{name} needs a class_token")
@@ -64,12 +68,22 @@ class VitConfig(ImageModelConfig):
     @property
     def patches(self) -> int:
         """Number of patches of an image."""
-        return (self.image[0] // self.patch[0]) * (self.image[1] // self.patch[1])
+        return self.grid[0] * self.grid[1]
 
     @property
     def tokens(self) -> int:
         """Number of tokens before the patches."""
         return self.class_token + self.distillation_token + self.registers
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.image[0] // self.patch[0], self.image[1] // self.patch[1]
+
+    @property
+    def distances(self) -> int:
+        """Number of distances of patches, and three: from the class token to patches, back, and to itself."""
+        return (2 * self.grid[0] - 1) * (2 * self.grid[1] - 1) + 3
 
     def block(self, layer: int) -> BlockConfig:
         """Configuration of layer number `layer`."""
@@ -120,6 +134,8 @@ class Vit(nn.Module):
         self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.model_dim)) if config.distillation_token else None
         self.registers = nn.Parameter(torch.zeros(1, config.registers, config.model_dim)) if config.registers else None
         self.positions = nn.Parameter(torch.empty(config.tokens + config.patches, config.model_dim).normal_(std=0.02))
+        tables = [torch.zeros(config.distances, config.heads) for _ in range(config.layers if config.relative_positions else 0)]
+        self.relative_positions = nn.ParameterList(tables)
         self.embedding_norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config.block(i)) for i in range(config.layers))
@@ -139,9 +155,22 @@ class Vit(nn.Module):
         patches = self.stem(images).flatten(2).transpose(1, 2)  # [B, P, E]
         x = torch.cat((self.leading().expand(len(patches), -1, -1), patches), dim=1) + self.positions
         x = self.dropout(x if self.embedding_norm is None else self.embedding_norm(x))
-        for layer in self.layers:
-            x = layer(x, None)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, self.bias(index))
         return x
+
+    def bias(self, layer: int) -> Tensor | None:
+        """Bias on a layer's attention scores, `[1, H, T, T]`."""
+        if not self.config.relative_positions:
+            return None
+        (rows, columns), last = self.config.grid, self.config.distances
+        numbers = (torch.arange(count, device=self.relative_positions[layer].device) for count in (rows, columns))
+        down, right = (each[:, None] - each + len(each) - 1 for each in numbers)  # distances, from 0
+        apart = (down[:, None, :, None] * (2 * columns - 1) + right[None, :, None, :]).flatten(2).flatten(0, 1)  # [P, P]
+        places = functional.pad(apart, (1, 0, 1, 0), value=last - 2)
+        places[0] = last - 3
+        places[0, 0] = last - 1
+        return self.relative_positions[layer][places].permute(2, 0, 1)[None]
 
     def forward(self, images: Tensor) -> Tensor:
         """`[B, C, height, width]` -> `[B, classes]`."""

@@ -1,9 +1,10 @@
 """ViT, DeiT, Swin and PVT image classifiers (Dosovitskiy et al. 2020; Touvron et al. 2020; Liu et al. 2021; Wang et al. 2021).
 
-ViTMSN (Assran et al. 2022), DINOv2 (Oquab et al. 2023; with registers Darcet et al. 2023), CLIP (Radford et al. 2021) and
-SigLIP (Zhai et al. 2023) have kinds of ViT.
+ViTMSN (Assran et al. 2022), DINOv2 (Oquab et al. 2023; with registers Darcet et al. 2023), CLIP (Radford et al. 2021),
+SigLIP (Zhai et al. 2023), BEiT (Bao et al. 2021) and data2vec (Baevski et al. 2022) have kinds of ViT.
 Members missing in config.json have the defaults of transformers:
-https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt, /pvt_v2, /vit_msn, /dinov2, /clip, /siglip).
+https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt, /pvt_v2, /vit_msn, /dinov2, /clip, /siglip and
+/beit).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_training.checkpoints.encoder import ImageCheckpoint, ImageModel, ImagePreprocessing
 from triptych_training.models.pvt import LINEAR, VERSION_1, VERSION_2, Pvt, PvtConfig
 from triptych_training.models.swin import Swin, SwinConfig
-from triptych_training.models.vit import BOTH, MEAN, Vit, VitConfig
+from triptych_training.models.vit import BOTH, FIRST, MEAN, MEAN_FIRST, Vit, VitConfig
 
 DEIT, DEIT_WITH_TEACHER = "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"
 QUERY_KEY_VALUE = ("query", "key", "value")
@@ -62,6 +63,19 @@ GATED_RULES = (  # the gate and what it is multiplied with are one tensor there;
     Rule("layers.{i}.feedforward.gate", f"{DINO_BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[0]),
     Rule("layers.{i}.feedforward.expand", f"{DINO_BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[1]),
     *scaled_rules("layers.{i}.feedforward.contract", f"{DINO_BLOCK}.mlp.weights_out", f"{DINO_BLOCK}.layer_scale2.lambda1"),
+)
+BEIT_BLOCK = "encoder.layer.{i}"
+BEIT_TABLE = "relative_position_bias.relative_position_bias_table"
+BEIT_RULES = (  # these come before ViT's; keys have no bias
+    Rule(
+        "layers.{i}.attention.query_key_value.bias",
+        *(f"{BEIT_BLOCK}.attention.attention.{part}.bias" for part in ("query", "value")),
+        join=lambda biases: torch.cat((biases[0], torch.zeros_like(biases[0]), biases[1])),
+    ),
+)
+BEIT_SCALE_RULES = (
+    *scaled_rules("layers.{i}.attention.output", f"{BEIT_BLOCK}.attention.output.dense", f"{BEIT_BLOCK}.lambda_1"),
+    *scaled_rules("layers.{i}.feedforward.contract", f"{BEIT_BLOCK}.output.dense", f"{BEIT_BLOCK}.lambda_2"),
 )
 CLIP_BLOCK, CLIP_NAMES = "encoder.layers.{i}", ("self_attn.out_proj", "layer_norm1", "mlp.fc1", "mlp.fc2", "layer_norm2")
 CLIP_RULES = (
@@ -119,6 +133,16 @@ DINO_NEUTRAL = {  # positions are resized from a square to the size of the proce
     **VIT_NEUTRAL,
     **neutral("image_size layerscale_value drop_path_rate use_mask_token apply_layernorm reshape_hidden_states"),
     **neutral("out_features out_indices stage_names"),
+}
+BEIT_NEUTRAL = {
+    **VIT_NEUTRAL,
+    **neutral(
+        """
+        vocab_size use_mask_token drop_path_rate pool_scales use_auxiliary_head auxiliary_loss_weight auxiliary_channels
+        auxiliary_num_convs auxiliary_concat_input semantic_loss_ignore_index out_features out_indices stage_names add_fpn
+        reshape_hidden_states segmentation_indices
+        """
+    ),
 }
 SWIN_NEUTRAL = {
     **ENCODER,
@@ -192,6 +216,36 @@ def load_deit(folder: Folder) -> ImageCheckpoint:
 
     rules = (*(TEACHER_RULES if teacher else ()), TOKEN_RULE, *VIT_RULES)
     return _load(folder, (DEIT, DEIT_WITH_TEACHER), make, rules, IGNORED, "cls_classifier" if teacher else "classifier")
+
+
+def load_beit(folder: Folder) -> ImageCheckpoint:
+    """Load a BEiT or data2vec classifier; see `_load` for errors."""
+    mean, absolute = flag(folder, "use_mean_pooling", True), flag(folder, "use_absolute_position_embeddings", False)
+    shared, apart = (flag(folder, f"use_{kind}relative_position_bias", False) for kind in ("shared_", ""))
+    if shared and apart:
+        raise folder.config_error("use_shared_relative_position_bias: true beside use_relative_position_bias, expected one")
+    table = f"{'encoder' if shared else f'{BEIT_BLOCK}.attention.attention'}.{BEIT_TABLE}"
+
+    def make(classes: int, _image: ImagePreprocessing) -> Vit:
+        options: dict[str, Any] = {"relative_positions": shared or apart, "pooling": MEAN_FIRST if mean else FIRST}
+        return Vit(VitConfig(classes, **_vit_members(folder), **options))
+
+    def rules(model: ImageModel) -> Sequence[Rule]:
+        assert isinstance(model, Vit)
+        count = model.config.tokens + model.config.patches
+        positions = Rule("positions", "embeddings.cls_token", change=lambda token: token.new_zeros(count, token.shape[-1]))
+        return (
+            *(() if absolute else (positions,)),
+            *((Rule("norm", "pooler.layernorm"),) if mean else ()),
+            *(BEIT_SCALE_RULES if folder.config.get("layer_scale_init_value", 0.1) > 0 else ()),
+            Rule("relative_positions.{i}", table),
+            *BEIT_RULES,
+            *VIT_RULES,
+        )
+
+    name, prefix = ("Beit", "beit.") if folder.model_type == "beit" else ("Data2VecVision", "data2vec_vision.")
+    ignored = ("*.relative_position_index", "*.mask_token")
+    return _load(folder, (f"{name}ForImageClassification",), make, rules, ignored, prefix=prefix)
 
 
 def load_clip(folder: Folder) -> ImageCheckpoint:

@@ -30,9 +30,11 @@ TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], Translation
 }
 _ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
 LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint | GenerationSource], Neutral]] = {
+    "beit": (image_classifiers.load_beit, image_classifiers.BEIT_NEUTRAL),
     "bert": (partial(load_text, mapping=bert.BERT), bert.BERT_NEUTRAL),
     "camembert": _ROBERTA,
     "clip": (image_classifiers.load_clip, image_classifiers.CLIP_NEUTRAL),
+    "data2vec-vision": (image_classifiers.load_beit, image_classifiers.BEIT_NEUTRAL),
     "deberta-v2": (bert.load_deberta, bert.DEBERTA_NEUTRAL),
     "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),
     "dinov2": (image_classifiers.load_dino, image_classifiers.DINO_NEUTRAL),
