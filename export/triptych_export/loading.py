@@ -136,7 +136,8 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
     """Open a checkpoint of Hugging Face's libraries."""
     if architecture and not folder.model_type:
         raise SourceError(
-            f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, and types of Hugging Face"
+            f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, "
+            "types of Hugging Face, and those of timm with a pretrained_cfg"
         )
     graphs = () if weight_files(folder.path) else weight_graphs(folder.path)
     try:

@@ -199,6 +199,28 @@ def without_class(architecture: str) -> Case:
     return Case(architecture, weights, lambda images: head(base(images).last_hidden_state.mean(1)), "avg")
 
 
+def beit(architecture: str) -> Case:
+    shape = {**SHAPE, "hidden_size": 24, "num_attention_heads": 12, "intermediate_size": 40, "layer_norm_eps": 1e-6}
+    model = stirred(transformers.BeitForImageClassification(transformers.BeitConfig(**shape, use_relative_position_bias=True)))
+    state = model.beit.state_dict()
+    weights = {
+        "cls_token": model.beit.embeddings.cls_token,
+        **{f"patch_embed.proj.{n}": t for n, t in model.beit.embeddings.patch_embeddings.projection.named_parameters()},
+        **{f"fc_norm.{n}": t for n, t in model.beit.pooler.layernorm.named_parameters()},
+        **{f"head.{n}": t for n, t in model.classifier.named_parameters()},
+    }
+    for layer in range(2):
+        theirs, ours = f"layers.{layer}", f"blocks.{layer}"
+        state[f"{theirs}.attention.k_proj.bias"] = torch.zeros(24)
+        weights |= block(state, theirs, layer, VIT_NAMES, *VIT_PARTS)
+        del weights[f"{ours}.attn.qkv.bias"]
+        weights |= {f"{ours}.attn.{part}_bias": state[f"{theirs}.attention.{part}_proj.bias"] for part in "qv"}
+        weights |= {f"{ours}.gamma_{number}": state[f"{theirs}.lambda_{number}"] for number in (1, 2)}
+        table = state[f"{theirs}.relative_position_bias.relative_position_bias_table"]
+        weights[f"{ours}.attn.relative_position_bias_table"] = table
+    return Case(architecture, weights, lambda images: model(images).logits, "avg")
+
+
 CASES: Mapping[str, Callable[[], Case]] = {
     "vit": lambda: vit("vit_tiny_patch16_224"),
     "vit without biases": lambda: vit("vit_tiny_patch16_224", qkv_bias=False),
@@ -209,6 +231,7 @@ CASES: Mapping[str, Callable[[], Case]] = {
     "registers, norm before the mean": lambda: dino("vit_tiny_patch16_reg4_gap_256", "avg"),
     "clip": lambda: clip("vit_base_patch32_clip_224", "gelu"),
     "clip with another activation": lambda: clip("vit_base_patch16_clip_quickgelu_224", "quick_gelu"),
+    "beit": lambda: beit("beit_base_patch16_224"),
     "no class token": lambda: without_class("vit_medium_patch16_gap_256"),
 }
 
@@ -334,12 +357,16 @@ def test_arguments_of_the_model_are_read(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"architecture": "resnet50"}, r"architecture: 'resnet50' of timm is not supported; supported: ViT and DeiT, such as"),
+        (
+            {"architecture": "resnet50"},
+            r"architecture: 'resnet50' of timm is not supported; supported: ViT, DeiT and BEiT, such as",
+        ),
         ({"architecture": "vit_base_patch16_siglip_224"}, "'vit_base_patch16_siglip_224' of timm is not supported"),
         ({"architecture": "vit_dwee_patch16_reg1_gap_256"}, "'vit_dwee_patch16_reg1_gap_256' of timm is not supported"),
         ({"architecture": "vit_base_patch16_gap_224"}, "'vit_base_patch16_gap_224' of timm is not supported"),
         ({"architecture": "vit_base_patch16_224", "model_args": {"num_heads": 5}}, "heads: 5 does not divide model_dim 24"),
         ({"model_args": {"qk_norm": True}}, r"config\.json \(model_args\): qk_norm: True is not supported, and may change"),
+        ({"model_args": [1]}, r"model_args: \[1\], expected an object"),
         ({"global_pool": "map"}, "global_pool: 'map' is not supported; supported: 'token', 'avg'"),
         ({"label_names": ["a"]}, "label_names: no name for 10 of 11 classes: 1, 2"),
         ({"architectures": ["TimmWrapperModel"]}, "TimmWrapperModel is not supported"),

@@ -66,13 +66,6 @@ GATED_RULES = (  # the gate and what it is multiplied with are one tensor there;
 )
 BEIT_BLOCK = "encoder.layer.{i}"
 BEIT_TABLE = "relative_position_bias.relative_position_bias_table"
-BEIT_RULES = (  # these come before ViT's; keys have no bias
-    Rule(
-        "layers.{i}.attention.query_key_value.bias",
-        *(f"{BEIT_BLOCK}.attention.attention.{part}.bias" for part in ("query", "value")),
-        join=lambda biases: torch.cat((biases[0], torch.zeros_like(biases[0]), biases[1])),
-    ),
-)
 BEIT_SCALE_RULES = (
     *scaled_rules("layers.{i}.attention.output", f"{BEIT_BLOCK}.attention.output.dense", f"{BEIT_BLOCK}.lambda_1"),
     *scaled_rules("layers.{i}.feedforward.contract", f"{BEIT_BLOCK}.output.dense", f"{BEIT_BLOCK}.lambda_2"),
@@ -232,20 +225,33 @@ def load_beit(folder: Folder) -> ImageCheckpoint:
 
     def rules(model: ImageModel) -> Sequence[Rule]:
         assert isinstance(model, Vit)
-        count = model.config.tokens + model.config.patches
-        positions = Rule("positions", "embeddings.cls_token", change=lambda token: token.new_zeros(count, token.shape[-1]))
         return (
-            *(() if absolute else (positions,)),
+            *(() if absolute else (no_positions("embeddings.cls_token", model.config),)),
             *((Rule("norm", "pooler.layernorm"),) if mean else ()),
             *(BEIT_SCALE_RULES if folder.config.get("layer_scale_init_value", 0.1) > 0 else ()),
             Rule("relative_positions.{i}", table),
-            *BEIT_RULES,
+            keyless_bias("layers.{i}", *(f"{BEIT_BLOCK}.attention.attention.{part}.bias" for part in ("query", "value"))),
             *VIT_RULES,
         )
 
     name, prefix = ("Beit", "beit.") if folder.model_type == "beit" else ("Data2VecVision", "data2vec_vision.")
     ignored = ("*.relative_position_index", "*.mask_token")
     return _load(folder, (f"{name}ForImageClassification",), make, rules, ignored, prefix=prefix)
+
+
+def keyless_bias(ours: str, query: str, value: str) -> Rule:
+    """Rule of a layer's bias of queries, keys and values where keys have none, as in BEiT."""
+
+    def join(biases: tuple[Tensor, ...]) -> Tensor:
+        return torch.cat((biases[0], torch.zeros_like(biases[0]), biases[1]))
+
+    return Rule(f"{ours}.attention.query_key_value.bias", query, value, join=join)
+
+
+def no_positions(token: str, config: VitConfig) -> Rule:
+    """Rule of zeros in place of positions, with the type and width of a token."""
+    count = config.tokens + config.patches
+    return Rule("positions", token, change=lambda vector: vector.new_zeros(count, vector.shape[-1]))
 
 
 def load_clip(folder: Folder) -> ImageCheckpoint:

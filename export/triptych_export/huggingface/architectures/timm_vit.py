@@ -1,4 +1,4 @@
-"""ViT and DeiT classifiers that timm saved, or transformers' wrapper of timm.
+"""ViT, DeiT and BEiT classifiers that timm saved, or transformers' wrapper of timm.
 
 The shapes of the weights say nearly all about these models; `architecture` in config.json says the rest.
 Source: https://github.com/huggingface/pytorch-image-models/blob/main/timm/models/vision_transformer.py
@@ -13,7 +13,7 @@ from torch import Size, Tensor
 from torch.nn import functional
 
 from triptych_export.errors import WeightsError
-from triptych_export.huggingface.architectures.image_classifiers import make_checkpoint
+from triptych_export.huggingface.architectures.image_classifiers import keyless_bias, make_checkpoint, no_positions
 from triptych_export.huggingface.checkpoint.config import COMMON, check_architecture
 from triptych_export.huggingface.checkpoint.image import read_timm_transform
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model, scaled_rules
@@ -46,7 +46,7 @@ HEADS = {
 NAME = re.compile(
     r"(?!vit_base_patch16_gap)(?:vit|deit3?)_(?P<width>[a-z0-9]+)(?:_distilled)?_patch\d+(?P<plus>_plus)?"
     r"(?P<options>(?:_(?:clip|quickgelu|reg\d|gap|dinov2|36x1))*)(?:_\d+)?(?:_miil)?(?:_in21k)?"
-    r"|flexivit_(?P<flexible>small|base|large)|(?P<eva>eva_large)_patch14_\d+"
+    r"|(?:flexivit|beit|beitv2)_(?P<other>small|base|large)(?:_patch16_\d+)?|(?P<eva>eva_large)_patch14_\d+"
 )
 PREFIX = "timm_model."
 OURS, THEIRS = "layers.{i}", "blocks.{i}"
@@ -60,9 +60,11 @@ RULES = (
     Rule("classifier", "head"),
     Rule("distillation_classifier", "head_dist"),
 )
-SCALE_RULES = (
-    *scaled_rules(f"{OURS}.attention.output", f"{THEIRS}.attn.proj", f"{THEIRS}.ls1.weight"),  # stored as "gamma"
-    *scaled_rules(f"{OURS}.feedforward.contract", f"{THEIRS}.mlp.fc2", f"{THEIRS}.ls2.weight"),
+SCALED = (f"{OURS}.attention.output", f"{THEIRS}.attn.proj"), (f"{OURS}.feedforward.contract", f"{THEIRS}.mlp.fc2")
+SCALES = ("ls1.weight", "ls2.weight"), ("gamma_1", "gamma_2")  # the first are stored as "gamma"
+BEIT_RULES = (
+    keyless_bias(OURS, f"{THEIRS}.attn.q_bias", f"{THEIRS}.attn.v_bias"),
+    Rule("relative_positions.{i}", f"{THEIRS}.attn.relative_position_bias_table"),
 )
 
 
@@ -78,26 +80,31 @@ def load_timm(folder: Folder) -> ImageCheckpoint:
     shapes = {each.removeprefix(PREFIX): shape for each, shape in weights.items()}
     norm = "fc_norm" if "fc_norm.weight" in shapes else "norm"
     model = make_model(folder, lambda: Vit(_config(folder, name, shapes, image, norm)))
+    config, beit = model.config, model.config.relative_positions
+    scales = next((each for each in SCALES if f"blocks.0.{each[0]}" in shapes), ())
     rules = (
-        Rule("positions", "pos_embed", change=partial(_for_tokens, model.config)),
+        no_positions("cls_token", config) if beit else Rule("positions", "pos_embed", change=partial(_for_tokens, config)),
         Rule("norm", norm),
-        *(SCALE_RULES if "blocks.0.ls1.weight" in shapes else ()),
+        *(rule for names in zip(SCALED, scales, strict=False) for rule in scaled_rules(*names[0], f"{THEIRS}.{names[1]}")),
+        *(BEIT_RULES if beit else ()),
         *RULES,
     )
-    load_rules(model, weights, rules, prefixes=(PREFIX,))
+    load_rules(model, weights, rules, ["*.relative_position_index"], prefixes=(PREFIX,))
     return make_checkpoint(folder, model, image, {"architecture": name}, "vit", names="label_names")
 
 
 def _config(folder: Folder, name: str, shapes: Mapping[str, Size], image: ImagePreprocessing, norm: str) -> VitConfig:
     """Describe the model; raises ValueError if it is not supported."""
     found = NAME.fullmatch(name)
-    width = found and (found["flexible"] or (found["eva"] and "large") or f"{found['width']}{found['plus'] or ''}")
+    width = found and (found["other"] or (found["eva"] and "large") or f"{found['width']}{found['plus'] or ''}")
     if not found or width not in HEADS:
-        known = "ViT and DeiT, such as vit_base_patch16_224, without other blocks"
+        known = "ViT, DeiT and BEiT, such as vit_base_patch16_224, without other blocks"
         raise ValueError(f"architecture: {name!r} of timm is not supported; supported: {known}")
-    arguments: Mapping[str, Any] = folder.config.get("model_args") or {}
+    arguments: Any = folder.config.get("model_args") or {}
+    if not isinstance(arguments, dict):
+        raise ValueError(f"model_args: {arguments!r:.40}, expected an object")
     folder.closed.append((f"{CONFIG} (model_args)", arguments, {**MODEL_ARGS, **neutral("num_heads global_pool")}))
-    usual = folder.config.get("global_pool") or ("avg" if found["eva"] or "_gap" in name else "token")
+    usual = folder.config.get("global_pool") or ("avg" if re.match("eva|beit|.*_gap", name) else "token")
     pooling = arguments.get("global_pool", usual)
     if pooling not in ("token", "avg"):
         raise ValueError(f"global_pool: {pooling!r} is not supported; supported: 'token', 'avg'")
@@ -115,7 +122,7 @@ def _config(folder: Folder, name: str, shapes: Mapping[str, Size], image: ImageP
         image_width=image.width,
         patch_width=stem[3],
         activation="gelu_quick" if "quickgelu" in options else "gelu",
-        input_bias="blocks.0.attn.qkv.bias" in shapes,
+        input_bias=not shapes.keys().isdisjoint(("blocks.0.attn.qkv.bias", "blocks.0.attn.q_bias")),
         model_dim=stem[0],
         heads=arguments.get("num_heads", HEADS[width]),
         feedforward_dim=expand[0],
@@ -125,6 +132,7 @@ def _config(folder: Folder, name: str, shapes: Mapping[str, Size], image: ImageP
         class_token="cls_token" in shapes,
         registers=shapes["reg_token"][1] if "reg_token" in shapes else 0,
         embedding_norm="norm_pre.weight" in shapes,
+        relative_positions="blocks.0.attn.relative_position_bias_table" in shapes,
         pooling=FIRST if pooling == "token" else MEAN_FIRST if norm == "fc_norm" else MEAN,
     )
 
