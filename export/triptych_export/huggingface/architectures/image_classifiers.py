@@ -39,36 +39,35 @@ DEIT, DEIT_WITH_TEACHER = "DeiTForImageClassification", "DeiTForImageClassificat
 QUERY_KEY_VALUE = ("query", "key", "value")
 BLOCK_NAMES = ("attention.output.dense", "layernorm_before", "intermediate.dense", "output.dense", "layernorm_after")
 SWIN_OURS, SWIN_THEIRS = "stages.{i}.layers.{j}", "encoder.layers.{i}.blocks.{j}"
+BLOCK = "encoder.layer.{i}"
 COMMON_RULES = (
     Rule("stem", "embeddings.patch_embeddings.projection"),
     Rule("positions", "embeddings.position_embeddings", change=lambda positions: positions[0]),
     Rule("norm", "layernorm"),
     Rule("classifier", "classifier"),
+    Rule("class_token", "embeddings.cls_token"),
 )
 VIT_RULES = (
     *COMMON_RULES,
-    Rule("class_token", "embeddings.cls_token"),
-    *block_rules("layers.{i}", "encoder.layer.{i}", [f"attention.attention.{part}" for part in QUERY_KEY_VALUE], *BLOCK_NAMES),
+    *block_rules("layers.{i}", BLOCK, [f"attention.attention.{part}" for part in QUERY_KEY_VALUE], *BLOCK_NAMES),
 )
-DINO_BLOCK, DINO_NAMES = "encoder.layer.{i}", ("attention.output.dense", "norm1", "mlp.fc1", "mlp.fc2", "norm2")
+DINO_NAMES = ("attention.output.dense", "norm1", "mlp.fc1", "mlp.fc2", "norm2")
 DINO_RULES = (
-    Rule("class_token", "embeddings.cls_token"),
     Rule("registers", "embeddings.register_tokens"),
-    *scaled_rules("layers.{i}.attention.output", f"{DINO_BLOCK}.attention.output.dense", f"{DINO_BLOCK}.layer_scale1.lambda1"),
-    *scaled_rules("layers.{i}.feedforward.contract", f"{DINO_BLOCK}.mlp.fc2", f"{DINO_BLOCK}.layer_scale2.lambda1"),
-    *block_rules("layers.{i}", DINO_BLOCK, [f"attention.attention.{part}" for part in QUERY_KEY_VALUE], *DINO_NAMES),
+    *scaled_rules("layers.{i}.attention.output", f"{BLOCK}.attention.output.dense", f"{BLOCK}.layer_scale1.lambda1"),
+    *scaled_rules("layers.{i}.feedforward.contract", f"{BLOCK}.mlp.fc2", f"{BLOCK}.layer_scale2.lambda1"),
+    *block_rules("layers.{i}", BLOCK, [f"attention.attention.{part}" for part in QUERY_KEY_VALUE], *DINO_NAMES),
     *COMMON_RULES,
 )
 GATED_RULES = (  # the gate and what it is multiplied with are one tensor there; these come first
-    Rule("layers.{i}.feedforward.gate", f"{DINO_BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[0]),
-    Rule("layers.{i}.feedforward.expand", f"{DINO_BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[1]),
-    *scaled_rules("layers.{i}.feedforward.contract", f"{DINO_BLOCK}.mlp.weights_out", f"{DINO_BLOCK}.layer_scale2.lambda1"),
+    Rule("layers.{i}.feedforward.gate", f"{BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[0]),
+    Rule("layers.{i}.feedforward.expand", f"{BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[1]),
+    *scaled_rules("layers.{i}.feedforward.contract", f"{BLOCK}.mlp.weights_out", f"{BLOCK}.layer_scale2.lambda1"),
 )
-BEIT_BLOCK = "encoder.layer.{i}"
 BEIT_TABLE = "relative_position_bias.relative_position_bias_table"
 BEIT_SCALE_RULES = (
-    *scaled_rules("layers.{i}.attention.output", f"{BEIT_BLOCK}.attention.output.dense", f"{BEIT_BLOCK}.lambda_1"),
-    *scaled_rules("layers.{i}.feedforward.contract", f"{BEIT_BLOCK}.output.dense", f"{BEIT_BLOCK}.lambda_2"),
+    *scaled_rules("layers.{i}.attention.output", f"{BLOCK}.attention.output.dense", f"{BLOCK}.lambda_1"),
+    *scaled_rules("layers.{i}.feedforward.contract", f"{BLOCK}.output.dense", f"{BLOCK}.lambda_2"),
 )
 CLIP_BLOCK, CLIP_NAMES = "encoder.layers.{i}", ("self_attn.out_proj", "layer_norm1", "mlp.fc1", "mlp.fc2", "layer_norm2")
 CLIP_RULES = (
@@ -217,7 +216,7 @@ def load_beit(folder: Folder) -> ImageCheckpoint:
     shared, apart = (flag(folder, f"use_{kind}relative_position_bias", False) for kind in ("shared_", ""))
     if shared and apart:
         raise folder.config_error("use_shared_relative_position_bias: true beside use_relative_position_bias, expected one")
-    table = f"{'encoder' if shared else f'{BEIT_BLOCK}.attention.attention'}.{BEIT_TABLE}"
+    table = f"{'encoder' if shared else f'{BLOCK}.attention.attention'}.{BEIT_TABLE}"
 
     def make(classes: int, _image: ImagePreprocessing) -> Vit:
         options: dict[str, Any] = {"relative_positions": shared or apart, "pooling": MEAN_FIRST if mean else FIRST}
@@ -228,9 +227,9 @@ def load_beit(folder: Folder) -> ImageCheckpoint:
         return (
             *(() if absolute else (no_positions("embeddings.cls_token", model.config),)),
             *((Rule("norm", "pooler.layernorm"),) if mean else ()),
-            *(BEIT_SCALE_RULES if folder.config.get("layer_scale_init_value", 0.1) > 0 else ()),
+            *(BEIT_SCALE_RULES if folder.config.get("layer_scale_init_value") != 0 else ()),
             Rule("relative_positions.{i}", table),
-            keyless_bias("layers.{i}", *(f"{BEIT_BLOCK}.attention.attention.{part}.bias" for part in ("query", "value"))),
+            keyless_bias("layers.{i}", *(f"{BLOCK}.attention.attention.{part}.bias" for part in ("query", "value"))),
             *VIT_RULES,
         )
 
