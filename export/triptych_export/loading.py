@@ -17,6 +17,7 @@ from triptych_export.families.text import STATIC_PRECISIONS, TextFamily, read_sa
 from triptych_export.families.translation import TranslationFamily
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import registry
+from triptych_export.huggingface.architectures.ctranslate2 import CTranslate2Folder, is_ctranslate2, load_ctranslate2
 from triptych_export.huggingface.architectures.kept import keep_files
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.generation import FILE as GENERATION_CONFIG
@@ -111,17 +112,28 @@ def open_checkpoint(name: str, options: ExportOptions) -> Opened:
     if is_word_file(Path(name)):
         return Opened(_static(load_word_file(Path(name)), name, options), (Path(name),), {})
     folder = open_gguf(Path(name)) if name.endswith(SUFFIX) else open_folder(name, options.revision)
-    if _is_kept(folder.path):
-        return _open_graphs(folder.path, options, folder.origin)
-    if static_kind(folder):
-        checkpoint, weights = load_static_folder(folder)
-        return Opened(_static(checkpoint, str(folder.path), options), (weights,), folder.origin)
+    if opened := _open_other_formats(folder, options):
+        return opened
     if options.ignore_config:
         folder = _noted(replace(folder, ignored=options.ignore_config), "ignored_config", ", ".join(options.ignore_config))
     architecture = str(folder.config.get("architecture", ""))
     if architecture in OURS:
         return Opened(_open_ours(folder, architecture, options), weight_files(folder.path), folder.origin)
     return _open_theirs(folder, architecture, options)
+
+
+def _open_other_formats(folder: Folder, options: ExportOptions) -> Opened | None:
+    """Open ONNX files, tables of vectors and models of CTranslate2; None if the folder is none of them."""
+    if is_ctranslate2(folder.path) and not weight_files(folder.path):
+        model = CTranslate2Folder(folder.path, folder.origin, options.ignore_config)
+        loaded = load_ctranslate2(model, options.source_language, options.target_language)
+        return Opened(_family(loaded, model, options), (model.file.path,), model.origin)
+    if _is_kept(folder.path):
+        return _open_graphs(folder.path, options, folder.origin)
+    if static_kind(folder):
+        checkpoint, weights = load_static_folder(folder)
+        return Opened(_static(checkpoint, str(folder.path), options), (weights,), folder.origin)
+    return None
 
 
 def _is_kept(path: Path) -> bool:
@@ -267,7 +279,7 @@ def _refuse_precisions(precisions: Sequence[str], folder: Folder, options: Expor
 
 
 def _kind(folder: Folder) -> str:
-    return str(folder.config.get("architecture") or folder.model_type)
+    return str(folder.config.get("architecture") or folder.model_type or folder.architecture)
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:

@@ -31,7 +31,7 @@ REMEDIES = {  # of folders without weights, by a file
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 NO_ANSWER = (TransportError, ConnectionError, TimeoutError, OfflineModeIsEnabled, LocalEntryNotFoundError)
 PICKLES = ("pytorch_model*.bin",)
-GRAPHS = ("model.onnx*", "onnx/model.onnx*", "onnx/model_quantized.onnx*")  # fetched only if there are no weights
+OTHERS = ("model.onnx*", "onnx/model.onnx*", "onnx/model_quantized.onnx*", "model.bin")  # fetched only if there are no weights
 LFS = b"version https://git-lfs.github.com/"
 Neutral = Mapping[str, tuple[object, ...]]  # by name: the values that change no result; none: all of them
 
@@ -160,6 +160,8 @@ def open_folder(name: str, revision: str = "") -> Folder:
         return Folder(path)
     if path.exists() or not HUB_NAME.fullmatch(name) or path.parent.exists():
         remedy = f"; it is a file: name its folder, {path.parent}" if path.is_file() else ""
+        if path.suffix == ".argosmodel" and remedy:
+            remedy = "; it is a package of Argos Translate: unpack it with unzip, and name its folder"
         known = "not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de"
         raise SourceError(f"{name}: {known}{remedy}")
     return _download(name, revision)
@@ -173,13 +175,13 @@ def _download(name: str, revision: str) -> Folder:
             files = [file.rfilename for file in info.siblings or ()]
             usable = any(file.endswith(".safetensors") and "/" not in file for file in files)  # in folders are other models
             pickled = any(fnmatch(file, pattern) for file in files for pattern in PICKLES)
-            patterns = [*WANTED, *(() if usable else PICKLES if pickled else GRAPHS)]
+            patterns = [*WANTED, *(() if usable else PICKLES if pickled else OTHERS)]
             path = snapshot_download(name, revision=info.sha, allow_patterns=patterns)
             return Folder(Path(path), {"checkpoint_revision": f"{name}@{info.sha}"})
         except NO_ANSWER as error:
             if isinstance(error, HfHubHTTPError):  # an answer, such as 401
                 raise
-            patterns = [*WANTED, *PICKLES, *GRAPHS]
+            patterns = [*WANTED, *PICKLES, *OTHERS]
             cached = Path(snapshot_download(name, revision=revision or None, allow_patterns=patterns, local_files_only=True))
             source = f"cached copy, since the hub did not answer: {one_line(error)}"
             return Folder(cached, {"checkpoint_revision": f"{name}@{cached.name}", "checkpoint_source": source})

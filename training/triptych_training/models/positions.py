@@ -30,15 +30,15 @@ def halved_sinusoid_table(positions: int, model_dim: int) -> Tensor:
     return torch.cat((table[:, 0::2], table[:, 1::2]), dim=1)
 
 
-def fairseq_sinusoid_table(positions: int, model_dim: int) -> Tensor:
-    """`[positions, model_dim]` as in fairseq's `SinusoidalPositionalEmbedding`; row 0 is its position 2.
+def fairseq_sinusoid_table(positions: int, model_dim: int, first: int = FAIRSEQ_FIRST) -> Tensor:
+    """`[positions, model_dim]` as in fairseq's `SinusoidalPositionalEmbedding`; row 0 is its position `first`.
 
     The frequencies go from 1 to 1/10,000, both included; an odd last column is zero. Computed in float32 throughout, because
     fairseq's models were trained with the rounding errors that late positions have in float32.
     """
     half = model_dim // 2
     step = -math.log(10_000.0) / max(1, half - 1)
-    position = torch.arange(FAIRSEQ_FIRST, FAIRSEQ_FIRST + positions, dtype=torch.float32, device="cpu")[:, None]
+    position = torch.arange(first, first + positions, dtype=torch.float32, device="cpu")[:, None]
     angles = position * torch.exp(torch.arange(half, dtype=torch.float32, device="cpu") * step)
     table = torch.zeros(positions, model_dim, device="cpu")
     table[:, :half], table[:, half : 2 * half] = torch.sin(angles), torch.cos(angles)

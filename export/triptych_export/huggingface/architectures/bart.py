@@ -47,6 +47,7 @@ M2M100_DEFAULTS: Mapping[str, object] = {"decoder_start_token_id": 2}
 MARIAN_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 0}
 MARIAN_NEUTRAL = {**BART_NEUTRAL, **neutral("decoder_vocab_size")}  # read if the vocabularies are separate
 MARIAN_TOKEN = r">>(.+)<<"
+LANGUAGE_TOKENS = re.compile("|".join((MBART_TOKEN, M2M100_TOKEN, NLLB_TOKEN, MARIAN_TOKEN)))
 MARIAN_PAIR = re.compile(r"opus-mt-(?:tc-(?:[a-z]+-)*?)?(?P<source>[A-Za-z_]+)-(?P<target>[A-Za-z_]+)$")
 MBART25_LANGUAGES = 25
 IGNORED = ("encoder.version", "decoder.version", "*.encoder.version", "*.decoder.version")
@@ -65,11 +66,11 @@ def load_mbart(folder: Folder, source_language: str = "", target_language: str =
     """Load a translation model; see `CheckpointLanguages.choose` for the languages."""
     generation, tokenizers = _read(folder, "MBart", MBART_DEFAULTS)
     first = None if target_language else generation.first_token
-    languages = _mbart_languages(folder, tokenizers, generation, first).choose(source_language, target_language)
+    languages = mbart_languages(folder, tokenizers, generation, first).choose(source_language, target_language)
     files = folder.config, folder.members(GENERATION_CONFIG)
     is_mbart25 = any(frame.after for frame in languages.sources.values())
     if is_mbart25 and generation.first_token is None and all(file.get("decoder_start_token_id") is None for file in files):
-        generation, languages = _start_with_target(folder, generation, languages)
+        generation, languages = start_with_target(folder, generation, languages)
     return make_source(folder, _bart_model(folder, generation, norm="pre"), tokenizers, languages, generation)
 
 
@@ -79,7 +80,7 @@ def load_m2m100(folder: Folder, source_language: str = "", target_language: str 
     if generation.pad != PAD:
         raise folder.config_error(f"pad_token_id: {generation.pad} is not supported; supported: {PAD}")
     first = None if target_language else generation.first_token
-    languages = _m2m100_languages(folder, tokenizers.source, first).choose(source_language, target_language)
+    languages = m2m100_languages(folder, tokenizers.source, first).choose(source_language, target_language)
     weights, embeddings = open_weights(folder.path), Embeddings.of(folder)
     config = bart_members(folder, weights, "relu") | {
         "norm": "pre",
@@ -97,7 +98,7 @@ def load_marian(folder: Folder, source_language: str = "", target_language: str 
     weights = open_weights(folder.path)
     tokenizers = translation_tokenizers(folder)
     generation = read_generation(folder, integer(folder, "max_position_embeddings"), MARIAN_DEFAULTS)
-    languages = _marian_languages(folder, tokenizers.source, generation).choose(source_language, target_language)
+    languages = marian_languages(folder, tokenizers.source, generation).choose(source_language, target_language)
     shared = bool(folder.config.get("share_encoder_decoder_embeddings", True))
     config = bart_members(folder, weights) | {"positions": "sinusoidal-marian"}
     if not shared:
@@ -121,7 +122,7 @@ def _bart_model(folder: Folder, generation: GenerationSettings, norm: str) -> Tr
     return load_model(folder, weights, config, generation, Embeddings.of(folder), rules, IGNORED)
 
 
-def _mbart_languages(
+def mbart_languages(
     folder: Folder, tokenizers: TranslationTokenizers, generation: GenerationSettings, first: int | None
 ) -> CheckpointLanguages:
     """Read the languages: mBART puts the source language after the text, mBART-50 before; the target language comes first."""
@@ -138,7 +139,7 @@ def _mbart_languages(
     return CheckpointLanguages(sources, _forced_targets(folder, tokens, first))
 
 
-def _start_with_target(
+def start_with_target(
     folder: Folder, generation: GenerationSettings, languages: CheckpointLanguages
 ) -> tuple[GenerationSettings, CheckpointLanguages]:
     """Let the decoder start with the only target language's token, as transformers documents it for mBART of 25 languages."""
@@ -149,7 +150,7 @@ def _start_with_target(
     return replace(generation, start=frame.forced[0]), replace(languages, targets={code: TargetFrame()})
 
 
-def _m2m100_languages(folder: Folder, tokenizer: Tokenizer, first: int | None) -> CheckpointLanguages:
+def m2m100_languages(folder: Folder, tokenizer: Tokenizer, first: int | None) -> CheckpointLanguages:
     """Read the languages: the source's token precedes the text (or follows it in early NLLB models); the target's is first."""
     tokens = language_tokens(tokenizer, NLLB_TOKEN) or language_tokens(tokenizer, M2M100_TOKEN)
     if not tokens:
@@ -171,7 +172,7 @@ def _forced_targets(folder: Folder, tokens: Mapping[str, int], first: int | None
     return {code: TargetFrame(forced=(token,)) for code, token in (only or tokens).items()}
 
 
-def _marian_languages(folder: Folder, tokenizer: Tokenizer, generation: GenerationSettings) -> CheckpointLanguages:
+def marian_languages(folder: Folder, tokenizer: Tokenizer, generation: GenerationSettings) -> CheckpointLanguages:
     """Read the languages: each of several targets has a token; a pair is named in tokenizer_config.json or the model's name."""
     config = folder.members("tokenizer_config.json")
     names = (model_name(folder), str(folder.config.get("_name_or_path", "")))

@@ -1,0 +1,428 @@
+"""Translation models of CTranslate2: folders of its converters, and unpacked packages of Argos Translate.
+
+What a model computes is found in its variables, whatever it was converted from: OpenNMT, fairseq, Marian or transformers.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn.functional import pad
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.architectures.bart import (
+    LANGUAGE_TOKENS,
+    MBART_TOKEN,
+    m2m100_languages,
+    marian_languages,
+    mbart_languages,
+    start_with_target,
+)
+from triptych_export.huggingface.checkpoint.config import check_members
+from triptych_export.huggingface.checkpoint.generation import GenerationSettings
+from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, language_tokens, text_to_text
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model
+from triptych_export.huggingface.checkpoint.seq2seq import cross_attention_rules, make_source
+from triptych_export.huggingface.checkpoint.weights import StoredWeights
+from triptych_export.huggingface.ctranslate2_file import NAME, ModelFile
+from triptych_export.huggingface.folder import CONFIG, Folder, Members, neutral
+from triptych_export.huggingface.tokenizers.fast_tokenizer import NAME as FAST
+from triptych_export.huggingface.tokenizers.piece_model import read_piece_model
+from triptych_export.huggingface.tokenizers.piece_tokenizer import HIDDEN, Vocabulary, piece_tokenizer
+from triptych_export.huggingface.tokenizers.special_tokens import CONFIG as TOKENIZER_CONFIG
+from triptych_export.huggingface.tokenizers.special_tokens import special_token
+from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, end_texts, translation_tokenizers
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
+from triptych_text.languages import UNDETERMINED
+from triptych_training.models.positions import fairseq_sinusoid_table
+from triptych_training.models.transformer import Transformer, TransformerConfig
+
+FAMILY = "ctranslate2"
+PACKAGE = "metadata.json"  # describes a package of Argos Translate
+PACKAGE_MODEL = "model"  # folder of a package's model
+PACKAGE_GENERATION = {"beam_size": 4, "length_penalty": 0.2}  # with which Argos Translate translates
+LONGEST = 1_024  # tokens of a source, as CTranslate2 limits them unless told otherwise; and of a translation
+ACTIVATIONS = ("relu", "gelu_tanh", "silu", "gelu", "gelu_quick")  # by their numbers
+PADS = ("<pad>", "<blank>", "[PAD]")
+NEVER = -1e4  # logit of tokens that the model does not have
+# Single values of a model.bin: those that are read, and those that are not, with the only one that changes nothing (None: any).
+READ = (
+    "num_heads",
+    "pre_norm",
+    "activation",
+    "scale_embeddings",
+    "multiply_by_sqrt_depth",
+    "start_from_zero_embedding",
+    "scale_outputs",
+)
+READ_IN_LAYERS = ("queries_scale", "relative_attention_max_distance")
+OLD_FLAGS = ("with_source_bos", "with_source_eos", "with_target_bos", "user_decoder_start_tokens")
+NEUTRAL: Mapping[str, int | None] = {
+    **dict.fromkeys(("alignment_layer", "alignment_heads", "alibi_use_positive_positions", "scale_alibi")),
+    **dict.fromkeys(("alibi", "multi_query_attention", "embeddings_merge"), 0),
+    **dict.fromkeys((*READ, *READ_IN_LAYERS, *OLD_FLAGS)),
+}
+# Members of config.json; the tokenizers of transformers add what a source needs.
+CONFIG_NEUTRAL = neutral(
+    "bos_token unk_token", **dict.fromkeys(("add_source_bos", "add_source_eos", "multi_query_attention"), (False,))
+)
+POSITIONS, BIAS = "position_encodings.encodings", "layer_0.self_attention.relative_attention_bias"
+EMBEDDINGS = {  # names of the same weights in newer and older files
+    "encoder": ("encoder.embeddings_0.weight", "encoder.embeddings.weight"),
+    "decoder": ("decoder.embeddings.weight",),
+}
+PROJECTION, PROJECTION_BIAS = "decoder.projection.weight", "decoder.projection.bias"
+
+
+@dataclass(frozen=True)
+class CTranslate2Folder(Folder):
+    """A folder with a model.bin, or an unpacked package of Argos Translate."""
+
+    @property
+    def model(self) -> Path:
+        """The folder of the model."""
+        return self.path if self.has(NAME) else self.path / PACKAGE_MODEL
+
+    @property
+    def architecture(self) -> str:
+        """What the model was converted to."""
+        return f"CTranslate2 {self.file.specification}"
+
+    @cached_property
+    def file(self) -> ModelFile:
+        """The model.bin."""
+        return ModelFile(self.model / NAME)
+
+    @cached_property
+    def config(self) -> Members:
+        """Members of config.json; older models have flags in model.bin instead."""
+        members = Folder(self.model).read_json(CONFIG)
+        if members is None:
+            bos, eos, target_bos, free = (bool(self.file.values.get(name, name == "with_target_bos")) for name in OLD_FLAGS)
+            start = None if free else "<s>" if target_bos else "</s>"
+            members = {"add_source_bos": bos, "add_source_eos": eos, "decoder_start_token": start}
+        return Members(members)
+
+    def config_error(self, problem: str) -> SourceError:
+        """Make an error about the model's shape or its special tokens."""
+        return SourceError(f"{self.model}: {problem}")
+
+    def names(self, side: str) -> list[str]:
+        """Read the vocabulary of the "source" or "target", in the order of its ids."""
+        paths = [self.model / f"{kind}_vocabulary.{suffix}" for kind in (side, "shared") for suffix in ("json", "txt")]
+        path = next((path for path in paths if path.is_file()), None)
+        if path is None:
+            raise self.config_error(f"no vocabulary, expected {' or '.join(path.name for path in paths)}")
+        try:
+            text = path.read_text(encoding="utf-8")
+            names = json.loads(text) if path.suffix == ".json" else _lines(text)
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{path}: cannot be read: {error}") from error
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise SourceError(f"{path}: not a list of tokens")
+        unknown = self.special("unk_token", "<unk>")
+        return names if unknown in names else [*names, unknown]
+
+    def special(self, member: str, default: str) -> str:
+        """Return the token that config.json names."""
+        return str(self.config.get(member) or default)
+
+    def number(self, names: Sequence[str], member: str, default: str) -> int:
+        """Return the id of the token that config.json names."""
+        if (token := self.special(member, default)) not in names:
+            raise self.config_error(f"{member}: {token!r:.60} is not in the vocabulary")
+        return names.index(token)
+
+    def value(self, name: str, default: float) -> float:
+        """Return a value that encoder and decoder have in common; older models have one for both."""
+        values = self.file.values
+        found = {values.get(f"{side}.{name}", values.get(name, default)) for side in ("encoder", "decoder")}
+        if len(found) > 1:
+            raise self.config_error(f"{name}: different values of encoder and decoder are not supported, {sorted(found)}")
+        return found.pop()
+
+    def size(self, name: str, dimension: int = 0) -> int:
+        """Return a size of a weight."""
+        shape = self.file.shapes.get(name, ())
+        if len(shape) <= dimension:
+            raise SourceError(f"{self.file.path}: {name} is missing, or has too few dimensions")
+        return int(shape[dimension])
+
+
+def _lines(text: str) -> list[str]:
+    """Split a text into lines, which end with carriage returns only if all do."""
+    lines = text.removesuffix("\n").split("\n")
+    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
+
+
+def is_ctranslate2(path: Path) -> bool:
+    """Tell whether a folder is a model of CTranslate2, or an unpacked package of Argos Translate."""
+    return (CTranslate2Folder(path).model / NAME).is_file()
+
+
+def load_ctranslate2(folder: CTranslate2Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
+    """Load a translation model; see `CheckpointLanguages.choose` for the languages.
+
+    Raises:
+        SourceError: files are missing, damaged or contradict each other, or the model computes something that is not supported.
+    """
+    sources, targets = folder.names("source"), folder.names("target")
+    generation = _generation(folder, sources, targets)
+    tokenizers = _tokenizers(folder, sources, targets)
+    languages = _languages(folder, tokenizers, generation).choose(source_language, target_language)
+    if generation.start is None:
+        generation, languages = start_with_target(folder, generation, languages)
+    model = _load_model(folder, generation, len(sources), len(targets))
+    check_members(folder, CONFIG_NEUTRAL)
+    return make_source(folder, model, tokenizers, languages, generation, FAMILY)
+
+
+def _generation(folder: CTranslate2Folder, sources: Sequence[str], targets: Sequence[str]) -> GenerationSettings:
+    """Find the special ids; a model without a token for padding, or that starts with zeros, gets a further one."""
+    end = folder.number(targets, "eos_token", "</s>")
+    free = folder.config.get("decoder_start_token", "") is None
+    start = None if free else folder.number(targets, "decoder_start_token", "<s>")
+    padding = next((sources.index(name) for name in PADS if name in sources), None)
+    empty = bool(folder.file.values.get("decoder.start_from_zero_embedding", False))
+    if padding is None or empty or padding == end or padding >= len(targets):
+        padding = max(len(sources), len(targets))
+    members = PACKAGE_GENERATION if folder.has(PACKAGE) else {}
+    return GenerationSettings(padding, padding if empty else start, (end,), members, "")
+
+
+def _load_model(folder: CTranslate2Folder, generation: GenerationSettings, sources: int, targets: int) -> Transformer:
+    file = folder.file
+    _check_values(folder)
+    weights = StoredWeights({file.path: _Shard(file, _computed(folder, generation, targets))})
+    tied = file.stored_name(PROJECTION) == file.stored_name(*EMBEDDINGS["decoder"])
+    source = next((name for name in EMBEDDINGS["encoder"] if name in weights), "")
+    shared = file.stored_name(source) == file.stored_name(*EMBEDDINGS["decoder"])
+    for name, tokens in zip((source, *EMBEDDINGS["decoder"]), (sources, targets), strict=True):
+        if folder.size(name) != tokens:
+            raise folder.config_error(f"{name} has {folder.size(name):,} rows, and the vocabulary {tokens:,} tokens")
+    rows = max(sources, generation.pad + 1), max(targets, generation.pad + 1)
+    members = {
+        **_members(folder, weights),
+        "vocabulary_size": rows[1],
+        "source_vocabulary_size": 0 if rows[0] == rows[1] else rows[0],
+        "tie_embeddings": shared,
+        "tie_projection": tied,
+        "pad_id": generation.pad,
+        "bos_id": generation.start,
+        "eos_id": generation.ends[0],
+    }
+    model = make_model(folder, lambda: Transformer(TransformerConfig(**members, dropout=0.0)))
+    copies = [name for name in file.shapes if file.stored_name(name) != name]  # of a first layer's bias, or tied weights
+    load_rules(model, weights, _rules(model.config, *rows), (*copies, *EMBEDDINGS["decoder"], PROJECTION))
+    return model
+
+
+def _members(folder: CTranslate2Folder, weights: StoredWeights) -> dict[str, Any]:
+    """Members of TransformerConfig, without those of tokens."""
+    values = folder.file.values
+    heads = {side: int(values.get(f"{side}.num_heads", values.get("num_heads", 8))) for side in EMBEDDINGS}
+    first, width = "encoder.layer_0", folder.size("encoder.layer_0.self_attention.linear_1.weight")
+    number = int(folder.value("activation", 0))
+    if number >= len(ACTIVATIONS):
+        raise folder.config_error(f"activation: number {number} is not supported; supported: {', '.join(ACTIVATIONS)}")
+    layers = {side: sum(f"{side}.layer_{i}.ffn.linear_0.weight" in weights for i in range(len(weights))) for side in EMBEDDINGS}
+    positions = [weights[f"{side}.{POSITIONS}"][0] for side in EMBEDDINGS if f"{side}.{POSITIONS}" in weights]
+    norm_kind = "layer" if f"{first}.ffn.layer_norm.bias" in weights else "rms"
+    return {
+        "model_dim": width,
+        "heads": heads["encoder"],
+        "decoder_heads": heads["decoder"],
+        "head_dim": folder.size(f"{first}.self_attention.linear_1.weight", 1) // max(1, heads["encoder"]),
+        "feedforward_dim": folder.size(f"{first}.ffn.linear_0.weight"),
+        "decoder_feedforward_dim": folder.size("decoder.layer_0.ffn.linear_0.weight"),
+        "encoder_layers": layers["encoder"],
+        "decoder_layers": layers["decoder"],
+        "norm": "pre" if folder.value("pre_norm", 1) else "post",
+        "norm_kind": norm_kind,
+        "norm_epsilon": folder.config.get("layer_norm_epsilon") or (1e-5 if norm_kind == "layer" else 1e-6),
+        "final_norm": "encoder.layer_norm.weight" in weights,
+        "activation": ACTIVATIONS[number],
+        "bias": f"{first}.ffn.linear_0.bias" in weights,
+        "gated": f"{first}.ffn.linear_0_noact.weight" in weights,
+        "positions": "learned" if positions else "none",
+        "max_positions": min([LONGEST, *positions]),
+        "embedding_norm": "encoder.layernorm_embedding.weight" in weights,
+        "scaled_embedding": _scales_embeddings(folder, width),
+        "scaled_attention": not any(name.endswith(".queries_scale") for name in values),
+        "relative_buckets": weights[f"encoder.{BIAS}"][0] if f"encoder.{BIAS}" in weights else 0,
+        "relative_distance": int(folder.value("layer_0.self_attention.relative_attention_max_distance", 128)),
+        "projection_bias": PROJECTION_BIAS in weights,
+        "projection_scale": values.get("decoder.scale_outputs", 1.0),
+    }
+
+
+def _scales_embeddings(folder: CTranslate2Folder, width: int) -> bool:
+    old = folder.value("embeddings.multiply_by_sqrt_depth", 1)
+    scale = folder.value("scale_embeddings", old)  # true or false if it is a whole number, otherwise a factor
+    if isinstance(scale, int):
+        return bool(scale)
+    if not any(math.isclose(scale, known, rel_tol=1e-5) for known in (1.0, math.sqrt(width))):
+        raise folder.config_error(f"scale_embeddings: {scale} is not supported; supported: 1 and the root of {width}")
+    return scale != 1.0
+
+
+def _check_values(folder: CTranslate2Folder) -> None:
+    """Refuse values of model.bin that are not known, and layers that differ in ways that are not supported."""
+    for name, value in folder.file.values.items():
+        last = name.rpartition(".")[2]
+        if last not in NEUTRAL or NEUTRAL[last] not in (None, value):
+            raise folder.config_error(f"{name}: {value} is not supported")
+        if last == "queries_scale" and value != 1.0:
+            raise folder.config_error(f"{name}: {value} is not supported; supported: 1")
+    for name in folder.file.shapes:
+        side, _, rest = name.partition(".layer_")
+        if rest.endswith(".relative_attention_bias") and folder.file.stored_name(name) != f"{side}.{BIAS}":
+            raise folder.config_error(f"{name}: a relative bias of each layer, as in umT5, is not supported")
+
+
+def _computed(folder: CTranslate2Folder, generation: GenerationSettings, targets: int) -> Mapping[str, Tensor]:
+    """Compute weights that a file lacks: positions, which start at 1 then, and the bias that forbids further tokens."""
+    made = {}
+    shapes = folder.file.shapes
+    for side, names in EMBEDDINGS.items():
+        known = (f"{side}.{POSITIONS}", f"{side}.{BIAS}", f"{side}.layer_0.self_attention.relative_position_keys")
+        if not any(name in shapes for name in known):
+            width = next((shapes[name][1] for name in names if name in shapes), 0)
+            made[known[0]] = fairseq_sinusoid_table(LONGEST, width, first=1)
+    if generation.pad >= targets and PROJECTION_BIAS not in shapes:
+        made[PROJECTION_BIAS] = torch.zeros(targets)
+    return made
+
+
+def _rules(config: TransformerConfig, sources: int, targets: int) -> Sequence[Rule]:
+    """Rules of all weights; embeddings get rows of zeros up to the number of sources or targets."""
+    cut, rows = partial(_cut, rows=config.max_positions), {"encoder": sources, "decoder": targets}
+    lengthen = {side: partial(_lengthen, rows=count, value=0.0) for side, count in rows.items()}
+    rules = [
+        Rule("projection.weight", PROJECTION, change=lengthen["decoder"]),
+        Rule("projection.bias", PROJECTION_BIAS, change=partial(_lengthen, rows=targets, value=NEVER)),
+    ]
+    for side, (name, *others) in EMBEDDINGS.items():
+        layer, theirs = f"{side}.layers.{{i}}", f"{side}.layer_{{i}}"
+        up = "ffn.linear_0_noact" if config.gated else "ffn.linear_0"
+        rules += (
+            Rule(f"{side}.embedding.tokens.weight", name, change=lengthen[side], others=others),
+            Rule(f"{side}.embedding.positions.weight", f"{side}.{POSITIONS}", change=cut),
+            Rule(f"{side}.embedding.norm", f"{side}.layernorm_embedding"),
+            Rule(f"{side}.norm", f"{side}.layer_norm"),
+            Rule(f"{side}.relative.table.weight", f"{side}.{BIAS}"),
+            Rule(f"{layer}.feedforward.gate", f"{theirs}.ffn.linear_0"),
+            *block_rules(
+                layer,
+                theirs,
+                ("self_attention.linear_0",),
+                "self_attention.linear_1",
+                "self_attention.layer_norm",
+                up,
+                "ffn.linear_1",
+                "ffn.layer_norm",
+            ),
+        )
+    cross = "decoder.layer_{i}.attention"
+    return (
+        *rules,
+        Rule("decoder.layers.{i}.cross_attention.key_value", f"{cross}.linear_1"),
+        *cross_attention_rules(cross, ("linear_0", "", "", "linear_2"), f"{cross}.layer_norm"),
+    )
+
+
+def _cut(table: Tensor, rows: int) -> Tensor:
+    return table[:rows]
+
+
+def _lengthen(table: Tensor, rows: int, value: float) -> Tensor:
+    return table if len(table) > rows else pad(table, (*[0] * (2 * table.dim() - 1), rows - len(table)), value=value)
+
+
+class _Shard:
+    """Weights of a model.bin, and those that it lacks."""
+
+    def __init__(self, file: ModelFile, made: Mapping[str, Tensor]) -> None:
+        self._file, self._made = file, made
+        self.shapes = {**file.shapes, **{name: tensor.shape for name, tensor in made.items()}}
+
+    def read(self, name: str) -> Tensor:
+        return self._made[name] if name in self._made else self._file.read(name)
+
+
+def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str]) -> TranslationTokenizers:
+    """Make the tokenizers: of transformers' files, or of SentencePiece models with the ids of the vocabularies."""
+    pair = [folder.model / name for name in ("source.spm", "target.spm")]
+    if all(path.is_file() for path in pair):  # Marian's, which always ends texts
+        return _piece_tokenizers(folder, pair, sources, targets, always_ends=True)
+    if folder.has(TOKENIZER_CONFIG) or folder.has(FAST):
+        made = translation_tokenizers(folder)
+        for tokenizer, names in ((made.source, sources), (made.target or made.source, targets)):
+            _check_ids(folder, tokenizer, names)
+        return made
+    places = dict.fromkeys((folder.model, folder.path))
+    found = [path for place in places for pattern in ("*.model", "*.spm") for path in sorted(place.glob(pattern))]
+    if len(found) != 1:
+        known = "tokenizer.json, or source.spm and target.spm, or one SentencePiece model (*.model)"
+        there = ", ".join(path.name for path in found) or "none"
+        raise folder.config_error(f"no tokenizer: expected {known}; SentencePiece models found: {there}")
+    return _piece_tokenizers(folder, [found[0], found[0]], sources, targets)
+
+
+def _piece_tokenizers(
+    folder: CTranslate2Folder, paths: Sequence[Path], sources: list[str], targets: list[str], always_ends: bool = False
+) -> TranslationTokenizers:
+    defaults = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    roles = {member: folder.special(member, default) for member, default in defaults.items()}
+    reserved = [*roles.values(), *PADS]
+    made = []
+    for path, names in zip(paths, (sources, targets), strict=True):
+        folder.number(names, "unk_token", "<unk>")
+        if len(set(names)) < len(names):
+            twice = next(name for place, name in enumerate(names) if name in names[:place])
+            raise folder.config_error(f"the token {twice!r:.60} is in the vocabulary twice")
+        special = [special_token(name) for name in names if name in reserved or LANGUAGE_TOKENS.fullmatch(name)]
+        vocabulary = Vocabulary(names, roles["unk_token"], special)
+        made.append(piece_tokenizer(read_piece_model(path), vocabulary, strips=paths[0] != paths[1]))
+    source, target = made
+    end = folder.number(targets, "eos_token", "</s>")
+    end_texts(target, roles["eos_token"], end)
+    if folder.config.get("add_source_eos") or always_ends:
+        end_texts(source, roles["eos_token"], folder.number(sources, "eos_token", "</s>"))
+    before = [folder.number(sources, "bos_token", "<s>")] if folder.config.get("add_source_bos") else []
+    return TranslationTokenizers(source, target, (*before, end) if before else ())
+
+
+def _check_ids(folder: CTranslate2Folder, tokenizer: Tokenizer, names: Sequence[str]) -> None:
+    """Check that a tokenizer has the ids of the vocabulary."""
+    for number, name in enumerate(names):
+        token = (tokenizer.id_to_token(number) or name).removeprefix(HIDDEN)
+        if token != name:
+            problem = f"the tokenizer's token {number:,} is {token!r:.60}, that of the vocabulary {name!r:.60}"
+            raise folder.config_error(f"{problem}; use the tokenizer of the model that was converted")
+
+
+def _languages(
+    folder: CTranslate2Folder, tokenizers: TranslationTokenizers, generation: GenerationSettings
+) -> CheckpointLanguages:
+    """Read the languages from a package's metadata, the tokenizer's tokens of languages, or the model's name."""
+    if folder.has(PACKAGE):
+        package = folder.members(PACKAGE)
+        if not all(isinstance(package.get(name), str) and package[name] for name in ("from_code", "to_code")):
+            raise SourceError(f"{folder.path / PACKAGE}: from_code and to_code, the codes of the languages, are missing")
+        source = SourceFrame(tokenizers.before(folder, generation.ends[0]))
+        return CheckpointLanguages({package["from_code"]: source}, {package["to_code"]: TargetFrame()})
+    if language_tokens(tokenizers.source, MBART_TOKEN):
+        return mbart_languages(folder, tokenizers, generation, None)
+    several = m2m100_languages(folder, tokenizers.source, None)
+    found = several if UNDETERMINED not in several.sources else marian_languages(folder, tokenizers.source, generation)
+    named = {*found.sources, *found.targets} != {UNDETERMINED}
+    return found if named else text_to_text(tokenizers.before(folder, generation.ends[0]))
