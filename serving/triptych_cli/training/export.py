@@ -93,9 +93,10 @@ def command(
     Qwen2, Qwen3, Mistral and Gemma 3 (text); Model2Vec. The fp32 graphs must give the same results as PyTorch, or nothing is
     written.
 
-    CHECKPOINT may also be a GGUF file, a file of word vectors (word2vec, GloVe), an ONNX file, or a folder with model.onnx or
-    onnx/model*.onnx: an encoder if config.json and a tokenizer or image processor are there, else a model of plain tensors,
-    whose graphs are kept as they are; or a bundle of an older release, of which a copy with attention graphs is written.
+    CHECKPOINT may also be a translation model of CTranslate2 or Argos Translate, a GGUF file, a file of word vectors (word2vec,
+    GloVe), an ONNX file, or a folder with model.onnx or onnx/model*.onnx: an encoder if config.json and a tokenizer or image
+    processor are there, else a model of plain tensors, whose graphs are kept as they are; or a bundle of an older release, of
+    which a copy with attention graphs is written.
     """
     needs("triptych_export.exporter", "export")
     from triptych_export.errors import ExportError
