@@ -38,7 +38,7 @@ from triptych_serving.server import ServerOptions
 from ..fixtures.certificates import LOCAL, Authority
 from ..fixtures.encoders import png, write_cross_encoder, write_every_bundle, write_text_bundle
 from ..fixtures.framed import copy_framed
-from ..fixtures.toy import HERE, copy_bundle
+from ..fixtures.toy import HERE, copy_bundle, edit_manifest
 from .support.in_process import OPTIONS, Pace, local_server, options_of, options_of_flags, serving
 from .support.processes import PATIENCE_SECONDS, eventually
 
@@ -250,6 +250,33 @@ def test_source_languages_are_detected(tmp_path: Path, monkeypatch: pytest.Monke
         status, error, _ = translated()
         assert (status, "no language detector is installed" in error["error"]) == (501, True)
         assert translated(source="de")[0] == 200
+
+
+def test_texts_and_documents_are_translated_through_a_third_language(tmp_path: Path) -> None:
+    for near, far in (("de", "en"), ("en", "fr"), ("de", "it"), ("it", "fr"), ("fr", "nl")):
+        edit_manifest(
+            copy_bundle(tmp_path, f"{near}-{far}"),
+            lambda manifest, pair=(near, far): manifest.update(source_languages=[pair[0]], target_languages=[pair[1]]),
+        )
+    with opened(options_of(tmp_path)) as served:
+        between = [one.text for one in served.client.translate_many(TEXTS, model="de-en")]
+        wanted = [one.text for one in served.client.translate_many(between, model="en-fr")]
+        libretranslate = LibreTranslateAPI(served.url)
+        assert [libretranslate.translate(text, "de", "fr") for text in TEXTS] == wanted
+        assert {one["code"]: one["targets"] for one in libretranslate.languages()} == {
+            "de": ["en", "fr", "it"],
+            "en": ["fr", "nl"],
+            "fr": ["nl"],
+            "it": ["fr", "nl"],
+            "nl": [],
+        }
+        client = deepl.DeepLClient("key", server_url=served.url)
+        assert client.translate_text(TEXTS[0], source_lang="DE", target_lang="FR").text == wanted[0]  # type: ignore[union-attr]
+        body = {"q": [f"<p>{text}</p>" for text in TEXTS], "source": "de", "target": "fr", "format": "html"}
+        assert served.post("/translate", body)[1]["translatedText"] == [f"<p>{text}</p>" for text in wanted]
+        status, error, _ = served.post("/translate", {"q": "a", "source": "de", "target": "nl"})  # through two
+        assert (status, error["error"].split(";")[0]) == (404, "no model translates de to nl")
+        assert served.post("/translate", {"q": "a", "source": "nl", "target": "de"})[0] == 404
 
 
 def test_libretranslate_file(served: Served) -> None:

@@ -1,11 +1,16 @@
-"""Calls of TranslationService for the APIs of other translation servers."""
+"""Calls of TranslationService for the APIs of other translation servers.
+
+Where no model translates between two languages, texts and documents are translated into a third language first, as
+LibreTranslate does.
+"""
 
 import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import grpc
 from langcodes import Language
 
 from triptych.v1 import translation_pb2
@@ -17,6 +22,7 @@ from triptych_text.languages import primary_language, standard_tag
 SERVICE = "/triptych.v1.TranslationService"
 CHUNK_BYTES = 64 << 10
 AUTO = "auto"
+PIVOT = "en"  # the third language, if several can be it
 ZIP = b"PK\x03\x04"  # documents of office programs begin with it
 WAITING_PIECES = 4  # of HTML of one request that run or wait for a place: those of other requests get their turn
 Options = translation_pb2.DecodingOptions | None
@@ -46,14 +52,47 @@ async def translate(
     found: dict[int, translation_pb2.Translation] = {}
     for code in dict.fromkeys(one.code for one in sources):
         places = [place for place, one in enumerate(sources) if one.code == code]
-        request = translation_pb2.TranslateRequest(
-            contents=[texts[place] for place in places], source_language_code=code, target_language_code=target, options=options
-        )
         try:
-            found.update(zip(places, (await call.ask(request)).translations, strict=True))
+            translations = await _translate_from(call, [texts[place] for place in places], code, target, options)
         except RpcError as error:
             raise error.with_message(_of_text(error.message, places)) from None
+        found.update(zip(places, translations, strict=True))
     return [found[place] for place in sorted(found)], sources
+
+
+async def _translate_from(
+    call: HttpCall, texts: Sequence[str], source: str, target: str, options: Options
+) -> Sequence[translation_pb2.Translation]:
+    """Translate texts of one language."""
+
+    async def ask(contents: Sequence[str], near: str, far: str, options: Options) -> Sequence[translation_pb2.Translation]:
+        languages = {"source_language_code": near, "target_language_code": far}
+        request = translation_pb2.TranslateRequest(contents=contents, options=options, **languages)
+        translations: Sequence[translation_pb2.Translation] = (await call.ask(request)).translations
+        return translations
+
+    try:
+        return await ask(texts, source, target, options)
+    except RpcError as error:
+        pivot = await _pivot(call, error, source, target)
+    between = await ask(texts, source, pivot, None)
+    return await ask([one.translated_text for one in between], pivot, target, options)
+
+
+async def _pivot(call: HttpCall, error: RpcError, source: str, target: str) -> str:
+    """Return a third language through which models translate; raise the `error` of the direct translation if there is none."""
+    if error.code is not grpc.StatusCode.NOT_FOUND or not source:
+        raise error
+    pairs = await _direct_pairs(call)
+    before = {code for near, targets in pairs.items() if _same(near, source) for code in targets}
+    found = sorted(code for code in before if any(_same(far, target) for far in pairs.get(code, ())))
+    if not found:
+        raise error
+    return next((code for code in found if _same(code, PIVOT)), found[0])
+
+
+def _same(code: str, other: str) -> bool:
+    return primary_language(code) == primary_language(other)
 
 
 def _of_text(message: str, places: Sequence[int]) -> str:
@@ -63,6 +102,21 @@ def _of_text(message: str, places: Sequence[int]) -> str:
 
 async def translate_document(call: HttpCall, content: bytes, config: translation_pb2.DocumentConfig) -> TranslatedDocument:
     """Translate a document. Raises RpcError: as TranslationService/TranslateDocument."""
+    try:
+        return await _translate_document(call, content, config)
+    except RpcError as error:
+        if config.model:
+            raise
+        pivot = await _pivot(call, error, config.source_language_code, config.target_language_code)
+    first, second = translation_pb2.DocumentConfig(), translation_pb2.DocumentConfig()
+    first.CopyFrom(config)
+    second.CopyFrom(config)
+    first.target_language_code = second.source_language_code = pivot
+    between = await _translate_document(call, content, first)
+    return replace(await _translate_document(call, between.content, second), characters=between.characters)
+
+
+async def _translate_document(call: HttpCall, content: bytes, config: translation_pb2.DocumentConfig) -> TranslatedDocument:
     config.total_bytes = len(content)
     translated, mime_type = bytearray(), ""
     stream = call.stream(f"{SERVICE}/TranslateDocument", _parts(content, config), translation_pb2.TranslateDocumentResponse)
@@ -99,11 +153,17 @@ async def source_languages(
 
 
 async def language_pairs(call: HttpCall) -> dict[str, set[str]]:
-    """Return the target languages for each source language that a loaded model translates.
+    """Return the target languages for each source language of the loaded models, also those through a third language.
 
     Raises:
         RpcError: as ModelService/ListModels.
     """
+    direct = await _direct_pairs(call)
+    further = {source: {far for near in targets for far in direct.get(near, ())} for source, targets in direct.items()}
+    return {source: (targets | further[source]) - {source} for source, targets in direct.items()}
+
+
+async def _direct_pairs(call: HttpCall) -> dict[str, set[str]]:
     pairs: dict[str, set[str]] = {}
     for model in await call.ready_models():
         targets = {standard_tag(code) or code for code in model.target_language_codes}
