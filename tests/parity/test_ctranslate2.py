@@ -141,7 +141,9 @@ def test_a_package_is_served_with_the_translations_of_ctranslate2(package: "Pack
         for given, beams, penalty in ((1, 1, 1.0), (None, 4, 0.2)):
             options = DecodingOptions(beam_size=given, max_length=30, split_sentences=SplitSentences.OFF)
             found = [output.text for output in ours.translate(TEXTS, options, "en", "de")]
-            results = theirs.translate_batch(sources, beam_size=beams, length_penalty=penalty, max_decoding_length=30)
+            results = theirs.translate_batch(
+                sources, beam_size=beams, length_penalty=penalty, max_decoding_length=30, disable_unk=True
+            )
             expected = ["".join(result.hypotheses[0]).replace("\u2581", " ").lstrip(" ") for result in results]
             assert found == expected
             assert len(set(expected)) > len(TEXTS) / 2

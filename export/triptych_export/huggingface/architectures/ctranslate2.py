@@ -194,7 +194,9 @@ def _generation(folder: CTranslate2Folder, sources: Sequence[str], targets: Sequ
     empty = bool(folder.file.values.get("decoder.start_from_zero_embedding", False))
     if padding is None or empty or padding == end or padding >= len(targets):
         padding = max(len(sources), len(targets))
-    members = PACKAGE_GENERATION if folder.has(PACKAGE) else {}
+    members: dict[str, Any] = {}
+    if folder.has(PACKAGE):  # where Argos Translate replaces unknown tokens by words of the source, there are none here
+        members = {**PACKAGE_GENERATION, "suppressed_tokens": [[folder.number(targets, "unk_token", "<unk>")]]}
     return GenerationSettings(padding, padding if empty else start, (end,), members, "")
 
 
