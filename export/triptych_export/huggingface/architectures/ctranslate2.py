@@ -375,7 +375,8 @@ def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str
     if len(found) != 1:
         known = "tokenizer.json, or source.spm and target.spm, or one SentencePiece model (*.model)"
         there = ", ".join(path.name for path in found) or "none"
-        raise folder.config_error(f"no tokenizer: expected {known}; SentencePiece models found: {there}")
+        remedy = "copy them from the model that was converted"
+        raise folder.config_error(f"no tokenizer: expected {known}, found {there}; {remedy}")
     return _piece_tokenizers(folder, [found[0], found[0]], sources, targets)
 
 
