@@ -15,6 +15,7 @@ import sentencepiece
 import torch
 from ctranslate2.converters import TransformersConverter
 from ctranslate2.specs import common_spec, transformer_spec
+from tokenizers import processors
 
 from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_export.errors import SourceError
@@ -147,6 +148,23 @@ def test_a_package_is_served_with_the_translations_of_ctranslate2(package: "Pack
             expected = ["".join(result.hypotheses[0]).replace("\u2581", " ").lstrip(" ") for result in results]
             assert found == expected
             assert len(set(expected)) > len(TEXTS) / 2
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_tokenizer_json_alone(package: "Package", ends: bool, tmp_path: Path) -> None:
+    """It says itself what it adds to texts."""
+    folder = shutil.copytree(package.model, tmp_path / "model")
+    tokenizer = load_ctranslate2(CTranslate2Folder(package.folder)).tokenizer
+    template = ["<s>:0", "$A:0", *(["</s>:0"] if ends else [])]
+    tokenizer.post_processor = processors.TemplateProcessing(template, special_tokens=[("<s>", 2), ("</s>", 3)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    source = load_ctranslate2(CTranslate2Folder(folder), "en", "de")
+    assert source.sources["en"].before == (2,)
+    assert source.tokenizer.encode("A man.").ids[-1:] == ([3] if ends else tokenizer.encode("A man.").ids[-1:])
+    compare(source, folder, "en", "de")
+    write_json(folder / "shared_vocabulary.json", [*SPECIAL[:2], *reversed(names(folder, "source")[2:])])
+    with pytest.raises(SourceError, match=r"the tokenizer's token 2 is '<s>', that of the vocabulary '.*'; use the tokenizer"):
+        load_ctranslate2(CTranslate2Folder(folder), "en", "de")
 
 
 def test_faults_of_folders(package: "Package", tmp_path: Path) -> None:

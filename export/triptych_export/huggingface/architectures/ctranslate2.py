@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, processors
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -34,11 +34,12 @@ from triptych_export.huggingface.checkpoint.weights import StoredWeights
 from triptych_export.huggingface.ctranslate2_file import NAME, ModelFile
 from triptych_export.huggingface.folder import CONFIG, Folder, Members, neutral
 from triptych_export.huggingface.tokenizers.fast_tokenizer import NAME as FAST
+from triptych_export.huggingface.tokenizers.fast_tokenizer import fast_tokenizer
 from triptych_export.huggingface.tokenizers.piece_model import read_piece_model
 from triptych_export.huggingface.tokenizers.piece_tokenizer import HIDDEN, Vocabulary, piece_tokenizer
 from triptych_export.huggingface.tokenizers.special_tokens import CONFIG as TOKENIZER_CONFIG
-from triptych_export.huggingface.tokenizers.special_tokens import special_token
-from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, end_texts, translation_tokenizers
+from triptych_export.huggingface.tokenizers.special_tokens import read_special_tokens, special_token
+from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, end_texts, token_id, translation_tokenizers
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_text.languages import UNDETERMINED
@@ -74,6 +75,7 @@ NEUTRAL: Mapping[str, int | None] = {
 CONFIG_NEUTRAL = neutral(
     "bos_token unk_token", **dict.fromkeys(("add_source_bos", "add_source_eos", "multi_query_attention"), (False,))
 )
+ROLES = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}  # special tokens and their defaults
 POSITIONS, BIAS = "position_encodings.encodings", "layer_0.self_attention.relative_attention_bias"
 EMBEDDINGS = {  # names of the same weights in newer and older files
     "encoder": ("encoder.embeddings_0.weight", "encoder.embeddings.weight"),
@@ -362,14 +364,21 @@ class _Shard:
 
 def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str]) -> TranslationTokenizers:
     """Make the tokenizers: of transformers' files, or of SentencePiece models with the ids of the vocabularies."""
+    end = folder.number(targets, "eos_token", "</s>")
     pair = [folder.model / name for name in ("source.spm", "target.spm")]
     if all(path.is_file() for path in pair):  # Marian's, which always ends texts
-        return _piece_tokenizers(folder, pair, sources, targets, always_ends=True)
-    if folder.has(TOKENIZER_CONFIG) or folder.has(FAST):
+        source, target = (_pieces(folder, *each, strips=True) for each in zip(pair, (sources, targets), strict=True))
+        return _finished(folder, source, target, sources, (end,))
+    if folder.has(TOKENIZER_CONFIG):
         made = translation_tokenizers(folder)
         for tokenizer, names in ((made.source, sources), (made.target or made.source, targets)):
             _check_ids(folder, tokenizer, names)
         return made
+    if folder.has(FAST):
+        source, target = (fast_tokenizer(folder, read_special_tokens(folder, {})) for _ in range(2))
+        for tokenizer, names in ((source, sources), (target, targets)):
+            _check_ids(folder, tokenizer, names)
+        return _finished(folder, source, target, sources, source.encode("").ids)
     places = dict.fromkeys((folder.model, folder.path))
     found = [path for place in places for pattern in ("*.model", "*.spm") for path in sorted(place.glob(pattern))]
     if len(found) != 1:
@@ -377,31 +386,35 @@ def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str
         there = ", ".join(path.name for path in found) or "none"
         remedy = "copy them from the model that was converted"
         raise folder.config_error(f"no tokenizer: expected {known}, found {there}; {remedy}")
-    return _piece_tokenizers(folder, [found[0], found[0]], sources, targets)
+    source, target = (_pieces(folder, found[0], names) for names in (sources, targets))
+    start = [folder.number(sources, "bos_token", "<s>")] if folder.config.get("add_source_bos") else []
+    return _finished(folder, source, target, sources, (*start, *([end] if folder.config.get("add_source_eos") else [])))
 
 
-def _piece_tokenizers(
-    folder: CTranslate2Folder, paths: Sequence[Path], sources: list[str], targets: list[str], always_ends: bool = False
+def _pieces(folder: CTranslate2Folder, path: Path, names: list[str], strips: bool = False) -> Tokenizer:
+    """Make the tokenizer of a SentencePiece model."""
+    folder.number(names, "unk_token", "<unk>")
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise folder.config_error(f"the token {twice!r:.60} is in the vocabulary twice")
+    reserved = [folder.special(*role) for role in ROLES.items()]
+    special = [special_token(name) for name in names if name in (*reserved, *PADS) or LANGUAGE_TOKENS.fullmatch(name)]
+    return piece_tokenizer(read_piece_model(path), Vocabulary(names, reserved[0], special), strips)
+
+
+def _finished(
+    folder: CTranslate2Folder, source: Tokenizer, target: Tokenizer, sources: list[str], frame: Sequence[int]
 ) -> TranslationTokenizers:
-    defaults = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-    roles = {member: folder.special(member, default) for member, default in defaults.items()}
-    reserved = [*roles.values(), *PADS]
-    made = []
-    for path, names in zip(paths, (sources, targets), strict=True):
-        folder.number(names, "unk_token", "<unk>")
-        if len(set(names)) < len(names):
-            twice = next(name for place, name in enumerate(names) if name in names[:place])
-            raise folder.config_error(f"the token {twice!r:.60} is in the vocabulary twice")
-        special = [special_token(name) for name in names if name in reserved or LANGUAGE_TOKENS.fullmatch(name)]
-        vocabulary = Vocabulary(names, roles["unk_token"], special)
-        made.append(piece_tokenizer(read_piece_model(path), vocabulary, strips=paths[0] != paths[1]))
-    source, target = made
-    end = folder.number(targets, "eos_token", "</s>")
-    end_texts(target, roles["eos_token"], end)
-    if folder.config.get("add_source_eos") or always_ends:
-        end_texts(source, roles["eos_token"], folder.number(sources, "eos_token", "</s>"))
-    before = [folder.number(sources, "bos_token", "<s>")] if folder.config.get("add_source_bos") else []
-    return TranslationTokenizers(source, target, (*before, end) if before else ())
+    """Let targets end, and sources if the `frame` of ids around them has an end; what it has before them is a language's."""
+    end = folder.special("eos_token", "</s>")
+    target_end = token_id(target, folder, end)
+    end_texts(target, end, target_end)
+    ends = bool(frame) and frame[-1] == target_end
+    if ends:
+        end_texts(source, end, folder.number(sources, "eos_token", "</s>"))
+    else:
+        source.post_processor = processors.Sequence([])
+    return TranslationTokenizers(source, target, (*frame, *([] if ends or not frame else [target_end])))
 
 
 def _check_ids(folder: CTranslate2Folder, tokenizer: Tokenizer, names: Sequence[str]) -> None:

@@ -88,7 +88,7 @@ def decoder_tokenizer(folder: Folder) -> Tokenizer:
     tokenizer = byte_level(folder, tokens)
     first = tokens.name("bos_token")
     if folder.members(CONFIG).get("add_bos_token") and first:
-        pair, ids = [first, "$A", first, "$B"], [(first, _id(tokenizer, folder, first))]
+        pair, ids = [first, "$A", first, "$B"], [(first, token_id(tokenizer, folder, first))]
         tokenizer.post_processor = processors.TemplateProcessing(single=pair[:2], pair=pair, special_tokens=ids)
     return tokenizer
 
@@ -119,7 +119,7 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
     end = tokens.name("eos_token") or tokens.name("sep_token")  # of BERT's tokenizers, which some BART models have
     for tokenizer in (None if made.bare else made.source, made.target):
         if tokenizer is not None:
-            end_texts(tokenizer, end, _id(tokenizer, folder, end))
+            end_texts(tokenizer, end, token_id(tokenizer, folder, end))
     return replace(made, frame=frame)
 
 
@@ -353,7 +353,7 @@ def _special_tokens(folder: Folder, family: Family) -> SpecialTokens:
 def _frame_texts(tokenizer: Tokenizer, folder: Folder, family: Family, tokens: SpecialTokens) -> None:
     """Add special tokens around a text or a pair."""
     first, last = tokens.name("cls_token"), tokens.name("sep_token")
-    ids = [(name, _id(tokenizer, folder, name)) for name in (first, last)]
+    ids = [(name, token_id(tokenizer, folder, name)) for name in (first, last)]
     if family.roles is BERT:
         single, pair = [f"{first}:0", "$A:0", f"{last}:0"], ["$B:1", f"{last}:1"]
         tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=[*single, *pair], special_tokens=ids)
@@ -397,7 +397,8 @@ def end_texts(tokenizer: Tokenizer, end: str, number: int) -> None:
     tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=[(end, number)])
 
 
-def _id(tokenizer: Tokenizer, folder: Folder, name: str) -> int:
+def token_id(tokenizer: Tokenizer, folder: Folder, name: str) -> int:
+    """Return the id of a special token; raises SourceError if it is not in the vocabulary."""
     if (found := tokenizer.token_to_id(name)) is None:
         raise SourceError(f"{folder.path}: the special token {name!r} is not in the tokenizer's vocabulary")
     return int(found)
