@@ -46,6 +46,7 @@ from triptych_training.models.deberta import Deberta, DebertaConfig
 from ..fixtures.json_files import edit_json, write_json
 from ..fixtures.sentences import SENTENCES
 from .text_checkpoints import (
+    albert_pieces,
     byte_pieces,
     deberta_pieces,
     enlarge,
@@ -109,6 +110,7 @@ CAMEMBERT = Family("Camembert", sentence_pieces, {**ROBERTA_SIZES, "num_hidden_l
 MPNET = Family("MPNet", mpnet_pieces, MPNET_SIZES)
 ELECTRA = Family("Electra", word_pieces, ELECTRA_SIZES)
 MODERNBERT = Family("ModernBert", modern_pieces, MODERN_SIZES)
+ALBERT = Family("Albert", albert_pieces, {**SIZES, "embedding_size": 32, "max_position_embeddings": POSITIONS})
 DEBERTA = Family("DebertaV2", deberta_pieces, DEBERTA_SIZES)
 ROPE = {"full_attention": 1_000.0, "sliding_attention": 100.0}
 
@@ -126,6 +128,9 @@ VARIANTS = {
     "mpnet relu, untied": MPNET.variant(3, hidden_act="relu", tie_word_embeddings=False),
     "electra of one width": ELECTRA.variant(embedding_size=48, hidden_act="relu"),
     "electra untied, wide embeddings": ELECTRA.variant(3, embedding_size=64, tie_word_embeddings=False, type_vocab_size=1),
+    "albert relu, untied, wide embeddings": ALBERT.variant(
+        3, embedding_size=64, hidden_act="relu", tie_word_embeddings=False, type_vocab_size=1, num_hidden_layers=3
+    ),
     "deberta of v3's head": DEBERTA.variant(3, legacy=False, tie_word_embeddings=False),
     "deberta untied, narrow embeddings": DEBERTA.variant(
         embedding_size=32, tie_word_embeddings=False, hidden_act="relu", pos_att_type=["c2p", "p2c"]
@@ -358,7 +363,7 @@ def check_attention(theirs: Any, folder: Path, precision: str) -> None:
     [
         MODERNBERT,
         DEBERTA,
-        *(pytest.param(family, marks=pytest.mark.full) for family in (BERT, MPNET, ROBERTA, DISTILBERT, ELECTRA)),
+        *(pytest.param(family, marks=pytest.mark.full) for family in (BERT, MPNET, ROBERTA, DISTILBERT, ELECTRA, ALBERT)),
     ],
     ids=lambda family: family.name,
 )
@@ -398,7 +403,7 @@ def test_variants_fill_masks(tmp_path: Path, family: Family) -> None:
         check_vectors(model)
 
 
-EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MPNET, ELECTRA, DEBERTA, MODERNBERT]
+EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT]
 EVERY += [VARIANTS["modernbert other layers"]]
 IDS = [f"{family.name} {index}" for index, family in enumerate(EVERY)]
 
@@ -690,6 +695,8 @@ def test_unsupported_members_are_named_with_the_supported_ones(
             "ElectraForPreTraining is not supported; supported: ElectraMod",
         ),
         ("Electra", {"embedding_size": 48}, r"misshapen embeddings.LayerNorm.weight \[32\], expected \[48\]"),
+        ("Albert", {"num_hidden_groups": 2}, "num_hidden_groups: 2 is not supported; supported: 1"),
+        ("Albert", {"inner_group_num": 2}, "inner_group_num: 2 is not supported; supported: 1"),
         ("DebertaV2", {"conv_kernel_size": 3, "conv_act": "gelu"}, "conv_kernel_size: 3 is not supported; supported: 0"),
         ("DebertaV2", {"share_att_key": None}, "share_att_key: False is not supported; supported: True"),
         ("DebertaV2", {"pos_att_type": ["c2p"]}, r"pos_att_type: \['c2p'\] is not supported; supported: 'p2c|c2p' or "),
@@ -699,7 +706,7 @@ def test_unsupported_members_are_named_with_the_supported_ones(
     ],
 )
 def test_unsupported_members_of_other_families(tmp_path: Path, family: str, members: dict[str, Any], message: str) -> None:
-    made = {"MPNet": MPNET, "Electra": ELECTRA, "DebertaV2": DEBERTA}[family]
+    made = {"MPNet": MPNET, "Electra": ELECTRA, "Albert": ALBERT, "DebertaV2": DEBERTA}[family]
     save_checkpoint(build(made, "Model", num_hidden_layers=1), made.tokenizer(), tmp_path)
     edit_json(tmp_path / "config.json", **members)
     with pytest.raises(SourceError, match=message):

@@ -1,6 +1,7 @@
-"""BERT, RoBERTa, MPNet, DistilBERT, ELECTRA, ModernBERT and DeBERTa (v2, v3) checkpoints.
+"""BERT, RoBERTa, MPNet, DistilBERT, ELECTRA, ALBERT, ModernBERT and DeBERTa (v2, v3) checkpoints.
 
-Devlin et al. 2018; Liu et al. 2019; Song et al. 2020; Sanh et al. 2019; Clark et al. 2020; Warner et al. 2024; He et al. 2021.
+Devlin et al. 2018; Liu et al. 2019; Song et al. 2020; Sanh et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024;
+He et al. 2021.
 RoBERTa's mapping also serves XLM-R (Conneau et al. 2019) and CamemBERT (Martin et al. 2019).
 """
 
@@ -40,6 +41,16 @@ DISTILBERT_NEUTRAL = {
 # Transformers computes 32 buckets, whatever this says.
 MPNET_NEUTRAL = {**BERT_NEUTRAL, **neutral("", relative_attention_num_buckets=(32,))}
 ELECTRA_NEUTRAL = {**BERT_NEUTRAL, **neutral("summary_activation summary_last_dropout summary_type summary_use_proj")}
+# Files of the first ALBERTs name options of its authors' code.
+ALBERT_NEUTRAL = {
+    **ENCODER,
+    **neutral(
+        "classifier_dropout_prob down_scale_factor gap_size layers_to_keep net_structure_type num_memory_blocks",
+        num_hidden_groups=(1,),
+        inner_group_num=(1,),
+        position_embedding_type=("absolute",),
+    ),
+}
 CLASSIFIER, SPAN, POOLER = Rule("classifier", "classifier"), Rule("span", "qa_outputs"), Rule("pooler.dense", "pooler.dense")
 BERT_PREDICTIONS = (
     Rule("masked_token.transform", "cls.predictions.transform.dense"),
@@ -79,6 +90,11 @@ def _mpnet_config(folder: Folder, special: SpecialIds) -> BertConfig:
 def _electra_config(folder: Folder, special: SpecialIds) -> BertConfig:
     config = replace(_bert_config(folder, special), head_activation="gelu", pooler_activation="gelu")
     return replace(config, embedding_dim=folder.config["embedding_size"])
+
+
+def _albert_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    function, width = activation(folder, "hidden_act", "gelu_new"), folder.config.get("embedding_size", 128)
+    return replace(_bert_config(folder, special), activation=function, head_activation=function, embedding_dim=width)
 
 
 def _distilbert_config(folder: Folder, special: SpecialIds) -> BertConfig:
@@ -182,6 +198,32 @@ ELECTRA = TextMapping(
     },
     prefixes=("electra.",),
     ignored=("*position_ids", "*token_type_ids", "discriminator_*", "generator_*", "classifier.*", "qa_outputs.*"),
+)
+ALBERT_LAYER = "encoder.albert_layer_groups.0.albert_layers.0"
+ALBERT_BLOCK = ("attention.dense", "attention.LayerNorm", "ffn", "ffn_output", "full_layer_layer_norm")
+ALBERT_INPUTS = [f"attention.{name}" for name in ("query", "key", "value")]
+ALBERT = TextMapping(
+    classes=("Albert",),
+    config=_albert_config,
+    encoder=lambda _config: (
+        *_embedding_rules("predictions.decoder.weight"),
+        Rule("bert.embedding.projection", "encoder.embedding_hidden_mapping_in"),
+        *block_rules(LAYERS, ALBERT_LAYER, ALBERT_INPUTS, *ALBERT_BLOCK),  # all layers have the same weights
+    ),
+    heads={
+        BARE: (),
+        MASKED: (
+            Rule("masked_token.transform", "predictions.dense"),
+            Rule("masked_token.norm", "predictions.LayerNorm"),
+            Rule("masked_token.projection.weight", "predictions.decoder.weight"),
+            Rule("masked_token.projection.bias", "predictions.decoder.bias", others=["predictions.bias"]),
+        ),
+        TEXT: (Rule("pooler.dense", "pooler"), CLASSIFIER),
+        TOKENS: (CLASSIFIER,),
+        ANSWER: (SPAN,),
+    },
+    prefixes=("albert.",),
+    ignored=("*position_ids", "*token_type_ids", "*pooler.*", "predictions.*", "sop_*", "classifier.*", "qa_outputs.*"),
 )
 DISTILBERT = TextMapping(
     classes=("DistilBert",),

@@ -29,22 +29,27 @@ TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], Translation
     "t5": (t5.load_t5, t5.NEUTRAL),
 }
 _ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
-LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint | GenerationSource], Neutral]] = {
+Loaders = Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint | GenerationSource], Neutral]]
+TEXT_LOADERS: Loaders = {
+    "albert": (partial(load_text, mapping=bert.ALBERT), bert.ALBERT_NEUTRAL),
     "bert": (partial(load_text, mapping=bert.BERT), bert.BERT_NEUTRAL),
     "camembert": _ROBERTA,
     "deberta-v2": (bert.load_deberta, bert.DEBERTA_NEUTRAL),
-    "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),
     "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
     "electra": (partial(load_text, mapping=bert.ELECTRA), bert.ELECTRA_NEUTRAL),
-    "imagegpt": (image_gpt.load_image_gpt, image_gpt.NEUTRAL),
     "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
     "mpnet": (partial(load_text, mapping=bert.MPNET), bert.MPNET_NEUTRAL),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+}
+LOADERS: Loaders = {
+    **TEXT_LOADERS,
+    "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),
+    "imagegpt": (image_gpt.load_image_gpt, image_gpt.NEUTRAL),
     "pvt": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
     "pvt_v2": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
-    "roberta": _ROBERTA,
     "swin": (image_classifiers.load_swin, image_classifiers.SWIN_NEUTRAL),
     "vit": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
-    "xlm-roberta": _ROBERTA,
 }
 DECODERS = {**GPTS, **LLAMAS}
 
@@ -77,9 +82,7 @@ def _loader(folder: Folder, source_language: str, target_language: str) -> tuple
         elsewhere = "" if folder.model_type else folder.elsewhere()
         raise folder.config_error(f"{_kind(folder)} is not supported{elsewhere}; supported are {supported}")
     if folder.model_type in TRANSLATION_LOADERS and folder.has(MODULES):
-        known = (
-            f"bert, roberta, distilbert, xlm-roberta, camembert, mpnet, electra, modernbert, deberta-v2, {', '.join(DECODERS)}"
-        )
+        known = ", ".join((*TEXT_LOADERS, *DECODERS))
         raise folder.config_error(f"{_kind(folder)} is not supported as a sentence encoder ({MODULES}); supported: {known}")
     if folder.model_type in TRANSLATION_LOADERS:
         translate, neutral = TRANSLATION_LOADERS[folder.model_type]

@@ -26,6 +26,7 @@ EXTRA_IDS = 100  # of T5, unless tokenizer_config.json says otherwise
 
 BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
 PLAIN = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+ALBERT = {**BERT, "unk_token": "<unk>", "pad_token": "<pad>"}
 FAIRSEQ = {**PLAIN, "bos_token": "<s>", "sep_token": "</s>", "cls_token": "<s>", "mask_token": "<mask>"}
 
 
@@ -180,6 +181,18 @@ def _deberta(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     return _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, [tokens.name("mask_token")])
 
 
+def _albert(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    config, model = folder.members(CONFIG), _read(folder, "spiece.model")
+    tokenizer = _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, [tokens.name("mask_token")])
+    steps: list[normalizers.Normalizer] = [normalizers.Replace(quotes, '"') for quotes in ("``", "''")]
+    if not config.get("keep_accents", False):
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if config.get("do_lower_case", True):
+        steps.append(normalizers.Lowercase())
+    tokenizer.normalizer = normalizers.Sequence([*steps, tokenizer.normalizer])
+    return tokenizer
+
+
 def _t5(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     model = _read(folder, "spiece.model")
     config = folder.members(CONFIG)
@@ -274,6 +287,7 @@ FAMILIES = {
     "DistilBertTokenizer": Family(word_piece, BERT),
     "MPNetTokenizer": Family(word_piece, {**FAIRSEQ, "unk_token": "[UNK]"}),
     "DebertaV2Tokenizer": Family(_deberta, BERT),
+    "AlbertTokenizer": Family(_albert, ALBERT),
     "RobertaTokenizer": Family(byte_level, FAIRSEQ),
     "BartTokenizer": Family(byte_level, FAIRSEQ),
     "XLMRobertaTokenizer": Family(_fairseq(), FAIRSEQ),
@@ -294,6 +308,7 @@ CLASSES = {
     "bert": "BertTokenizer",
     "distilbert": "DistilBertTokenizer",
     "electra": "BertTokenizer",
+    "albert": "AlbertTokenizer",
     "mpnet": "MPNetTokenizer",
     "modernbert": "BertTokenizer",  # whose special tokens it has; its vocabulary is in tokenizer.json
     "deberta-v2": "DebertaV2Tokenizer",
@@ -354,7 +369,7 @@ def _frame_texts(tokenizer: Tokenizer, folder: Folder, family: Family, tokens: S
     """Add special tokens around a text or a pair."""
     first, last = tokens.name("cls_token"), tokens.name("sep_token")
     ids = [(name, _id(tokenizer, folder, name)) for name in (first, last)]
-    if family.roles is BERT:
+    if family.roles in (BERT, ALBERT):
         single, pair = [f"{first}:0", "$A:0", f"{last}:0"], ["$B:1", f"{last}:1"]
         tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=[*single, *pair], special_tokens=ids)
     elif family.make is byte_level:
