@@ -106,6 +106,7 @@ BERT = Family("Bert", word_pieces, {**SIZES, "max_position_embeddings": POSITION
 ROBERTA = Family("Roberta", byte_pieces, ROBERTA_SIZES, spare_rows=200)
 DISTILBERT = Family("DistilBert", word_pieces, DISTIL_SIZES)
 XLM_ROBERTA = Family("XLMRoberta", sentence_pieces, ROBERTA_SIZES)
+DATA2VEC = Family("Data2VecText", byte_pieces, ROBERTA_SIZES)
 CAMEMBERT = Family("Camembert", sentence_pieces, {**ROBERTA_SIZES, "num_hidden_layers": 3})
 MPNET = Family("MPNet", mpnet_pieces, MPNET_SIZES)
 ELECTRA = Family("Electra", word_pieces, ELECTRA_SIZES)
@@ -125,6 +126,7 @@ VARIANTS = {
     "distilbert untied, sinusoids": DISTILBERT.variant(tie_word_embeddings=False, sinusoidal_pos_embds=True),
     "xlm-roberta": XLM_ROBERTA,
     "camembert": CAMEMBERT,
+    "data2vec": DATA2VEC,
     "mpnet relu, untied": MPNET.variant(3, hidden_act="relu", tie_word_embeddings=False),
     "electra of one width": ELECTRA.variant(embedding_size=48, hidden_act="relu"),
     "electra untied, wide embeddings": ELECTRA.variant(3, embedding_size=64, tie_word_embeddings=False, type_vocab_size=1),
@@ -403,7 +405,7 @@ def test_variants_fill_masks(tmp_path: Path, family: Family) -> None:
         check_vectors(model)
 
 
-EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT]
+EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, DATA2VEC, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT]
 EVERY += [VARIANTS["modernbert other layers"]]
 IDS = [f"{family.name} {index}" for index, family in enumerate(EVERY)]
 

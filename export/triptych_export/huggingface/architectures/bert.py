@@ -2,7 +2,8 @@
 
 Devlin et al. 2018; Liu et al. 2019; Song et al. 2020; Sanh et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024;
 He et al. 2021.
-RoBERTa's mapping also serves XLM-R (Conneau et al. 2019) and CamemBERT (Martin et al. 2019).
+RoBERTa's mapping also serves XLM-R (Conneau et al. 2019), CamemBERT (Martin et al. 2019) and data2vec's model
+of texts (Baevski et al. 2022).
 """
 
 from collections.abc import Mapping, Sequence
@@ -148,7 +149,7 @@ BERT = TextMapping(
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "cls.*", "classifier.*", "qa_outputs.*"),
 )
 ROBERTA = TextMapping(
-    classes=("Roberta", "XLMRoberta", "Camembert"),
+    classes=("Roberta", "XLMRoberta", "Camembert", "Data2VecText"),
     config=_roberta_config,
     encoder=lambda config: (
         *_embedding_rules("lm_head.decoder.weight", positions=lambda rows: rows[_unused_positions(config) :]),
@@ -166,7 +167,7 @@ ROBERTA = TextMapping(
         TOKENS: (CLASSIFIER,),
         ANSWER: (SPAN,),
     },
-    prefixes=("roberta.",),
+    prefixes=("roberta.", "data2vec_text."),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "lm_head.*", "classifier.*", "qa_outputs.*"),
 )
 MPNET = replace(

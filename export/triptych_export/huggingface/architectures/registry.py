@@ -34,6 +34,7 @@ TEXT_LOADERS: Loaders = {
     "albert": (partial(load_text, mapping=bert.ALBERT), bert.ALBERT_NEUTRAL),
     "bert": (partial(load_text, mapping=bert.BERT), bert.BERT_NEUTRAL),
     "camembert": _ROBERTA,
+    "data2vec-text": _ROBERTA,
     "deberta-v2": (bert.load_deberta, bert.DEBERTA_NEUTRAL),
     "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
     "electra": (partial(load_text, mapping=bert.ELECTRA), bert.ELECTRA_NEUTRAL),
