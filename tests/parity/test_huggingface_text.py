@@ -103,6 +103,7 @@ DEBERTA_SIZES: dict[str, Any] = {
 MODERN_SIZES = {**SIZES, **MODERN_IDS, "num_hidden_layers": 3, "max_position_embeddings": POSITIONS, "local_attention": 8}
 
 BERT = Family("Bert", word_pieces, {**SIZES, "max_position_embeddings": POSITIONS})
+ERNIE = Family("Ernie", word_pieces, {**SIZES, "max_position_embeddings": POSITIONS, "use_task_id": True})
 ROBERTA = Family("Roberta", byte_pieces, ROBERTA_SIZES, spare_rows=200)
 DISTILBERT = Family("DistilBert", word_pieces, DISTIL_SIZES)
 XLM_ROBERTA = Family("XLMRoberta", sentence_pieces, ROBERTA_SIZES)
@@ -120,6 +121,8 @@ VARIANTS = {
     "bert odd heads": BERT.variant(hidden_size=35, num_attention_heads=5),
     "bert relu": BERT.variant(hidden_act="relu", type_vocab_size=1),
     "bert gelu_new": BERT.variant(hidden_act="gelu_new", num_hidden_layers=1),
+    "ernie without tasks": ERNIE.variant(use_task_id=False, type_vocab_size=4),
+    "ernie untied, many tasks": ERNIE.variant(3, tie_word_embeddings=False, task_type_vocab_size=16, hidden_act="relu"),
     "roberta untied": ROBERTA.variant(tie_word_embeddings=False, type_vocab_size=2),
     "roberta silu, spare rows": ROBERTA.variant(5, hidden_act="silu"),
     "distilbert relu": DISTILBERT.variant(activation="relu", n_layers=3),
@@ -405,7 +408,7 @@ def test_variants_fill_masks(tmp_path: Path, family: Family) -> None:
         check_vectors(model)
 
 
-EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, DATA2VEC, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT]
+EVERY = [BERT, ERNIE, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, DATA2VEC, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT]
 EVERY += [VARIANTS["modernbert other layers"]]
 IDS = [f"{family.name} {index}" for index, family in enumerate(EVERY)]
 

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa, MPNet, DistilBERT, ELECTRA, ALBERT, ModernBERT and DeBERTa (v2, v3) checkpoints.
+"""BERT, ERNIE, RoBERTa, MPNet, DistilBERT, ELECTRA, ALBERT, ModernBERT and DeBERTa (v2, v3) checkpoints.
 
 Devlin et al. 2018; Liu et al. 2019; Song et al. 2020; Sanh et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024;
 He et al. 2021.
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from triptych_export.huggingface.checkpoint.config import ENCODER, activation
+from triptych_export.huggingface.checkpoint.config import ENCODER, activation, flag, integer
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.checkpoint.text import (
     ANSWER,
@@ -35,6 +35,7 @@ POOLER_MEMBERS = (
     "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type"
 )
 BERT_NEUTRAL = {**ENCODER, **neutral(POOLER_MEMBERS, position_embedding_type=("absolute",))}
+ERNIE_NEUTRAL = {**BERT_NEUTRAL, **neutral("task_type_vocab_size enable_recompute")}
 DISTILBERT_NEUTRAL = {
     **ENCODER,
     **neutral("dropout attention_dropout qa_dropout seq_classif_dropout sinusoidal_pos_embds tie_weights_"),
@@ -148,6 +149,7 @@ BERT = TextMapping(
     prefixes=("bert.",),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "cls.*", "classifier.*", "qa_outputs.*"),
 )
+ERNIE = replace(BERT, classes=("Ernie",), prefixes=("ernie.",))
 ROBERTA = TextMapping(
     classes=("Roberta", "XLMRoberta", "Camembert", "Data2VecText"),
     config=_roberta_config,
@@ -382,6 +384,16 @@ DEBERTA_V3_PREDICTIONS = (
     Rule("masked_token.norm", "lm_predictions.lm_head.LayerNorm"),
     Rule("masked_token.projection", "lm_predictions.lm_head"),
 )
+
+
+def load_ernie(folder: Folder) -> TextCheckpoint:
+    """Load an ERNIE (Sun et al. 2019, 2021), like `load_text`; without a task's number, all tokens are of the first task."""
+    if not flag(folder, "use_task_id", False):
+        return load_text(folder, ERNIE)
+    tasks, tables = integer(folder, "task_type_vocab_size", 3), ("position_embeddings", "task_type_embeddings")
+    places, kinds = (f"embeddings.{name}.weight" for name in tables)
+    rule = Rule("bert.embedding.positions.weight", places, kinds, change=lambda rows: rows[:-tasks] + rows[-tasks])
+    return load_text(folder, replace(ERNIE, encoder=lambda config: (rule, *ERNIE.encoder(config))))
 
 
 def load_deberta(folder: Folder) -> TextCheckpoint:

@@ -38,6 +38,7 @@ TEXT_LOADERS: Loaders = {
     "deberta-v2": (bert.load_deberta, bert.DEBERTA_NEUTRAL),
     "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
     "electra": (partial(load_text, mapping=bert.ELECTRA), bert.ELECTRA_NEUTRAL),
+    "ernie": (bert.load_ernie, bert.ERNIE_NEUTRAL),
     "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
     "mpnet": (partial(load_text, mapping=bert.MPNET), bert.MPNET_NEUTRAL),
     "roberta": _ROBERTA,

@@ -308,6 +308,7 @@ CLASSES = {
     "bert": "BertTokenizer",
     "distilbert": "DistilBertTokenizer",
     "electra": "BertTokenizer",
+    "ernie": "BertTokenizer",
     "albert": "AlbertTokenizer",
     "mpnet": "MPNetTokenizer",
     "modernbert": "BertTokenizer",  # whose special tokens it has; its vocabulary is in tokenizer.json
