@@ -108,6 +108,7 @@ ROBERTA = Family("Roberta", byte_pieces, ROBERTA_SIZES, spare_rows=200)
 DISTILBERT = Family("DistilBert", word_pieces, DISTIL_SIZES)
 XLM_ROBERTA = Family("XLMRoberta", sentence_pieces, ROBERTA_SIZES)
 DATA2VEC = Family("Data2VecText", byte_pieces, ROBERTA_SIZES)
+PRE_ROBERTA = Family("RobertaPreLayerNorm", byte_pieces, ROBERTA_SIZES, spare_rows=2)
 CAMEMBERT = Family("Camembert", sentence_pieces, {**ROBERTA_SIZES, "num_hidden_layers": 3})
 MPNET = Family("MPNet", mpnet_pieces, MPNET_SIZES)
 ELECTRA = Family("Electra", word_pieces, ELECTRA_SIZES)
@@ -130,6 +131,7 @@ VARIANTS = {
     "xlm-roberta": XLM_ROBERTA,
     "camembert": CAMEMBERT,
     "data2vec": DATA2VEC,
+    "roberta-prelayernorm untied": PRE_ROBERTA.variant(tie_word_embeddings=False, type_vocab_size=2, hidden_act="relu"),
     "mpnet relu, untied": MPNET.variant(3, hidden_act="relu", tie_word_embeddings=False),
     "electra of one width": ELECTRA.variant(embedding_size=48, hidden_act="relu"),
     "electra untied, wide embeddings": ELECTRA.variant(3, embedding_size=64, tie_word_embeddings=False, type_vocab_size=1),
@@ -368,7 +370,10 @@ def check_attention(theirs: Any, folder: Path, precision: str) -> None:
     [
         MODERNBERT,
         DEBERTA,
-        *(pytest.param(family, marks=pytest.mark.full) for family in (BERT, MPNET, ROBERTA, DISTILBERT, ELECTRA, ALBERT)),
+        *(
+            pytest.param(family, marks=pytest.mark.full)
+            for family in (BERT, MPNET, ROBERTA, PRE_ROBERTA, DISTILBERT, ELECTRA, ALBERT)
+        ),
     ],
     ids=lambda family: family.name,
 )
@@ -408,8 +413,8 @@ def test_variants_fill_masks(tmp_path: Path, family: Family) -> None:
         check_vectors(model)
 
 
-EVERY = [BERT, ERNIE, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, DATA2VEC, MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT]
-EVERY += [VARIANTS["modernbert other layers"]]
+EVERY = [BERT, ERNIE, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, DATA2VEC, PRE_ROBERTA]
+EVERY += [MPNET, ELECTRA, ALBERT, DEBERTA, MODERNBERT, VARIANTS["modernbert other layers"]]
 IDS = [f"{family.name} {index}" for index, family in enumerate(EVERY)]
 
 

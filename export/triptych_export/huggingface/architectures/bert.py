@@ -172,6 +172,18 @@ ROBERTA = TextMapping(
     prefixes=("roberta.", "data2vec_text."),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "lm_head.*", "classifier.*", "qa_outputs.*"),
 )
+PRE_BLOCK = ("attention.output.dense", "attention.LayerNorm", "intermediate.dense", "output.dense", "intermediate.LayerNorm")
+ROBERTA_PRELAYERNORM = replace(
+    ROBERTA,
+    classes=("RobertaPreLayerNorm",),
+    config=lambda folder, special: replace(_roberta_config(folder, special), norm="pre"),
+    encoder=lambda config: (
+        Rule("bert.norm", "LayerNorm"),
+        *block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *PRE_BLOCK),  # before RoBERTa's
+        *ROBERTA.encoder(config),
+    ),
+    prefixes=("roberta_prelayernorm.",),
+)
 MPNET = replace(
     ROBERTA,
     classes=("MPNet",),

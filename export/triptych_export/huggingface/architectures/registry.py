@@ -42,6 +42,7 @@ TEXT_LOADERS: Loaders = {
     "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
     "mpnet": (partial(load_text, mapping=bert.MPNET), bert.MPNET_NEUTRAL),
     "roberta": _ROBERTA,
+    "roberta-prelayernorm": (partial(load_text, mapping=bert.ROBERTA_PRELAYERNORM), bert.BERT_NEUTRAL),
     "xlm-roberta": _ROBERTA,
 }
 LOADERS: Loaders = {

@@ -314,6 +314,7 @@ CLASSES = {
     "modernbert": "BertTokenizer",  # whose special tokens it has; its vocabulary is in tokenizer.json
     "deberta-v2": "DebertaV2Tokenizer",
     "roberta": "RobertaTokenizer",
+    "roberta-prelayernorm": "RobertaTokenizer",
     "data2vec-text": "RobertaTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",
