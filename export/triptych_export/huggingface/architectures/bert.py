@@ -109,7 +109,7 @@ def _distilbert_config(folder: Folder, special: SpecialIds) -> BertConfig:
     )
 
 
-def _embedding_rules(decoder: str, positions: Change | None = None) -> Sequence[Rule]:
+def embedding_rules(decoder: str, positions: Change | None = None) -> Sequence[Rule]:
     """Rules of the embeddings; `decoder` is the other name of a tied embedding."""
     return (
         Rule("bert.embedding.tokens.weight", "embeddings.word_embeddings.weight", others=[decoder]),
@@ -132,7 +132,7 @@ DISTILBERT_LAYERS = block_rules(LAYERS, "transformer.layer.{i}", DISTILBERT_INPU
 BERT = TextMapping(
     classes=("Bert",),
     config=_bert_config,
-    encoder=lambda _config: (*_embedding_rules("cls.predictions.decoder.weight"), *BERT_LAYERS),
+    encoder=lambda _config: (*embedding_rules("cls.predictions.decoder.weight"), *BERT_LAYERS),
     heads={
         BARE: (),
         MASKED: BERT_PREDICTIONS,
@@ -154,7 +154,7 @@ ROBERTA = TextMapping(
     classes=("Roberta", "XLMRoberta", "Camembert", "Data2VecText"),
     config=_roberta_config,
     encoder=lambda config: (
-        *_embedding_rules("lm_head.decoder.weight", positions=lambda rows: rows[_unused_positions(config) :]),
+        *embedding_rules("lm_head.decoder.weight", positions=lambda rows: rows[_unused_positions(config) :]),
         *BERT_LAYERS,
     ),
     heads={
@@ -199,7 +199,7 @@ ELECTRA = TextMapping(
     classes=("Electra",),
     config=_electra_config,
     encoder=lambda _config: (
-        *_embedding_rules("generator_lm_head.weight"),
+        *embedding_rules("generator_lm_head.weight"),
         Rule("bert.embedding.projection", "embeddings_project"),
         *BERT_LAYERS,
     ),
@@ -221,7 +221,7 @@ ALBERT = TextMapping(
     classes=("Albert",),
     config=_albert_config,
     encoder=lambda _config: (
-        *_embedding_rules("predictions.decoder.weight"),
+        *embedding_rules("predictions.decoder.weight"),
         Rule("bert.embedding.projection", "encoder.embedding_hidden_mapping_in"),
         *block_rules(LAYERS, ALBERT_LAYER, ALBERT_INPUTS, *ALBERT_BLOCK),  # all layers have the same weights
     ),
@@ -243,7 +243,7 @@ ALBERT = TextMapping(
 DISTILBERT = TextMapping(
     classes=("DistilBert",),
     config=_distilbert_config,
-    encoder=lambda _config: (*_embedding_rules("vocab_projector.weight"), *DISTILBERT_LAYERS),
+    encoder=lambda _config: (*embedding_rules("vocab_projector.weight"), *DISTILBERT_LAYERS),
     heads={
         BARE: (),
         MASKED: (

@@ -5,7 +5,7 @@ from functools import partial
 
 from triptych_export.errors import WeightsError
 from triptych_export.generation_source import GenerationSource
-from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, t5
+from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, rotary_encoders, t5
 from triptych_export.huggingface.architectures.decoders import load_decoder, load_embedding
 from triptych_export.huggingface.architectures.gpt_decoders import GPTS
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
@@ -29,6 +29,7 @@ TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], Translation
     "t5": (t5.load_t5, t5.NEUTRAL),
 }
 _ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
+_GTE = partial(load_text, mapping=rotary_encoders.GTE), rotary_encoders.GTE_NEUTRAL
 Loaders = Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint | GenerationSource], Neutral]]
 TEXT_LOADERS: Loaders = {
     "albert": (partial(load_text, mapping=bert.ALBERT), bert.ALBERT_NEUTRAL),
@@ -39,8 +40,11 @@ TEXT_LOADERS: Loaders = {
     "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
     "electra": (partial(load_text, mapping=bert.ELECTRA), bert.ELECTRA_NEUTRAL),
     "ernie": (bert.load_ernie, bert.ERNIE_NEUTRAL),
+    "gte": _GTE,
     "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
     "mpnet": (partial(load_text, mapping=bert.MPNET), bert.MPNET_NEUTRAL),
+    "new": _GTE,  # in its authors' files
+    "nomic_bert": (partial(load_text, mapping=rotary_encoders.NOMIC_BERT), rotary_encoders.NOMIC_NEUTRAL),
     "roberta": _ROBERTA,
     "roberta-prelayernorm": (partial(load_text, mapping=bert.ROBERTA_PRELAYERNORM), bert.BERT_NEUTRAL),
     "xlm-roberta": _ROBERTA,

@@ -312,6 +312,9 @@ CLASSES = {
     "albert": "AlbertTokenizer",
     "mpnet": "MPNetTokenizer",
     "modernbert": "BertTokenizer",  # whose special tokens it has; its vocabulary is in tokenizer.json
+    "nomic_bert": "BertTokenizer",
+    "gte": "XLMRobertaTokenizer",
+    "new": "XLMRobertaTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "roberta": "RobertaTokenizer",
     "roberta-prelayernorm": "RobertaTokenizer",

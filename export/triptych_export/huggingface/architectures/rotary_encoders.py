@@ -1,0 +1,163 @@
+"""Encoders like BERT with rotary positions and gated feed-forwards: NomicBERT and GTE.
+
+Nussbaum et al. 2024; Zhang et al. 2024. The config.json of both has other members in files of their authors' code than in those
+of transformers. The weights have the same names in both.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, POOLER, embedding_rules
+from triptych_export.huggingface.architectures.decoder_config import check_number, rotary
+from triptych_export.huggingface.checkpoint.config import ENCODER, activation
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
+from triptych_export.huggingface.checkpoint.text import BARE, MASKED, TEXT, TOKENS, SpecialIds, TextMapping, encoder_members
+from triptych_export.huggingface.folder import Folder, neutral
+from triptych_training.models.bert import BertConfig, EncoderConfig
+
+NOMIC_SIZES = ("n_embd", "n_head", "n_inner", "n_layer")  # in its authors' files
+# Scaled rotary positions of the authors' code begin behind the positions of the training, of which there are no more here.
+NOMIC_NEUTRAL = {
+    **ENCODER,
+    **neutral(
+        """
+        activation_function attn_pdrop embd_pdrop resid_pdrop dense_seq_output fused_bias_fc fused_dropout_add_ln
+        max_trained_positions n_positions pad_vocab_size_multiple parallel_block_tied_norm reorder_and_upcast_attn
+        rotary_scaling_factor summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+        use_flash_attn use_xentropy
+        """,
+        causal=(False,),
+        mlp_fc1_bias=(False,),
+        mlp_fc2_bias=(False,),
+        parallel_block=(False,),
+        prenorm=(False,),
+        qkv_proj_bias=(False,),
+        rotary_emb_fraction=(1.0,),
+        rotary_emb_interleaved=(False,),
+        scale_attn_by_inverse_layer_idx=(False,),
+        scale_attn_weights=(True,),
+        use_rms_norm=(False,),
+    ),
+}
+GTE_NEUTRAL = {
+    **ENCODER,
+    **neutral(
+        "logn_attention_clip1 unpad_inputs use_memory_efficient_attention",
+        layer_norm_type=("layer_norm",),
+        logn_attention_scale=(False,),
+        pack_qkv=(True,),
+        position_embedding_type=("rope",),
+    ),
+}
+
+
+def _nomic_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    config, old = folder.config, "n_embd" in folder.config
+    if (function := config.get("activation_function", "swiglu")) != "swiglu":
+        raise ValueError(f"activation_function: {function!r} is not supported; supported: 'swiglu'")
+    members = encoder_members(folder, special, *(NOMIC_SIZES if old else ()), positions=2_048)
+    if (head_dim := config.get("head_dim")) not in (None, members["model_dim"] // members["heads"]):
+        raise ValueError(f"head_dim: {head_dim} is not supported; supported: the width divided by the number of heads")
+    return BertConfig(
+        **members,
+        **_rotary_members(folder, 1_000.0, "rotary_emb_base"),
+        segments=config.get("type_vocab_size", 2),
+        activation=activation(folder, "hidden_act", "silu"),
+        norm_epsilon=config.get("layer_norm_epsilon" if old else "layer_norm_eps", 1e-12),
+        head_activation=activation(folder, "hidden_act", "silu"),
+        gated=True,
+        bias=False,
+    )
+
+
+def _gte_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    config, members = folder.config, encoder_members(folder, special)
+    scaling = config.get("rope_scaling")
+    if isinstance(scaling, dict) and scaling.get("type") == "ntk" and not scaling.keys() - {"type", "factor"}:
+        # Of the authors' code: transformers calls the same frequencies linearly scaled ones of another base.
+        factor, size = check_number("rope_scaling: factor", scaling.get("factor")), members["model_dim"] // members["heads"]
+        base = check_number("rope_theta", config.get("rope_theta", 10_000.0))
+        frequencies = {"theta": base * factor, "rotary_divisor": factor ** (2 / size)}
+    else:
+        frequencies = _rotary_members(folder, 10_000.0 if folder.model_type == "new" else 160_000.0, "rope_theta")
+    return BertConfig(
+        **members,
+        **frequencies,
+        segments=config.get("type_vocab_size", 1),
+        activation=activation(folder, "hidden_act"),
+        norm_epsilon=config.get("layer_norm_eps", 1e-12),
+        gated=True,
+    )
+
+
+def _rotary_members(folder: Folder, default: float, base: str) -> dict[str, Any]:
+    """Read the rotary positions; raises ValueError if their scaling is not linear."""
+    theta, scaling = rotary(folder, default, base=base)
+    if scaling is not None and scaling.kind != "linear":
+        raise ValueError(f"rope_type: {scaling.kind!r} is not supported; supported: 'default', 'linear'")
+    return {"theta": theta, "rotary_divisor": scaling.factor if scaling else 1.0}
+
+
+def _nomic_rules(_config: EncoderConfig) -> Sequence[Rule]:
+    layer, block = "encoder.layers.{i}", ("attn.out_proj", "norm1", "mlp.fc11", "mlp.fc2", "norm2")
+    return (
+        Rule("bert.embedding.norm", "emb_ln"),
+        *embedding_rules("cls.predictions.decoder.weight"),
+        Rule(f"{LAYERS}.feedforward.gate", f"{layer}.mlp.fc12"),
+        *block_rules(LAYERS, layer, ["attn.Wqkv"], *block),
+    )
+
+
+def _gte_rules(config: EncoderConfig) -> Sequence[Rule]:
+    layer, inner = "encoder.layer.{i}", f"{LAYERS}.feedforward"
+    both, last = f"{layer}.mlp.up_gate_proj", f"{layer}.mlp.down_proj"
+    block = ("attention.o_proj", "attn_ln", "mlp.up_gate_proj", "mlp.down_proj", "mlp_ln")
+    # Only the last of the three projections has a bias.
+    zeros = [
+        Rule(f"{inner}.{name}.bias", f"{last}.bias", change=lambda bias: bias.new_zeros(config.feedforward_dim))
+        for name in ("expand", "gate")
+    ]
+    return (
+        *embedding_rules("lm_head.decoder.weight"),
+        *zeros,
+        Rule(f"{inner}.expand", both, change=lambda rows: rows.chunk(2)[0]),
+        Rule(f"{inner}.gate", both, change=lambda rows: rows.chunk(2)[1]),
+        *block_rules(LAYERS, layer, ["attention.qkv_proj"], *block),
+    )
+
+
+NOMIC_BERT = TextMapping(
+    classes=("NomicBert",),
+    config=_nomic_config,
+    encoder=_nomic_rules,
+    heads={
+        BARE: (),
+        MASKED: (
+            Rule("masked_token.transform", "cls.predictions.transform.dense"),
+            Rule("masked_token.norm", "cls.predictions.transform.layer_norm"),
+            Rule("masked_token.projection.weight", "cls.predictions.decoder.weight"),
+            Rule("masked_token.projection.bias", "cls.predictions.decoder.bias", others=["cls.predictions.bias"]),
+        ),
+        TEXT: (POOLER, CLASSIFIER),
+        TOKENS: (CLASSIFIER,),
+    },
+    prefixes=("nomic_bert.",),
+    ignored=("*inv_freq", "*pooler.*", "cls.*", "classifier.*"),
+)
+GTE = TextMapping(
+    classes=("Gte", "New"),
+    config=_gte_config,
+    encoder=_gte_rules,
+    heads={
+        BARE: (),
+        MASKED: (
+            Rule("masked_token.transform", "lm_head.dense"),
+            Rule("masked_token.norm", "lm_head.norm"),
+            Rule("masked_token.projection", "lm_head.decoder"),
+        ),
+        TEXT: (POOLER, CLASSIFIER),
+        TOKENS: (CLASSIFIER,),
+    },
+    prefixes=("gte.", "new."),
+    ignored=("*inv_freq", "*position_ids", "*pooler.*", "lm_head.*", "classifier.*"),
+)
