@@ -200,6 +200,14 @@ def _t5(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     return _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, extra)
 
 
+def _pegasus(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    model = _read(folder, "spiece.model")
+    unused = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, folder.members(CONFIG).get("offset", 103)))]
+    names = [tokens.name("pad_token"), tokens.name("eos_token"), *unused, *(piece.text for piece in model.pieces[2:])]
+    tokens = SpecialTokens(tokens.roles, (*tokens.additional, *map(special_token, unused)), tokens.placed)
+    return _tokenizer(folder, model, names, tokens, ())
+
+
 def _tokenizer(
     folder: Folder, model: PieceModel, names: Sequence[str], tokens: SpecialTokens, family: Sequence[str]
 ) -> Tokenizer:
@@ -297,6 +305,7 @@ FAMILIES = {
     "NllbTokenizer": Family(_fairseq(language_codes.NLLB), FAIRSEQ),
     "M2M100Tokenizer": Family(_m2m100, {**PLAIN, "bos_token": "<s>"}),
     "MarianTokenizer": Family(_marian_source, PLAIN),
+    "PegasusTokenizer": Family(_pegasus, {**PLAIN, "mask_token": "<mask_2>"}),
     "T5Tokenizer": Family(_t5, PLAIN),
 }
 FAMILIES["MT5Tokenizer"] = FAMILIES["T5Tokenizer"]
@@ -324,6 +333,7 @@ CLASSES = {
     "bart": "BartTokenizer",
     "mbart": "MBartTokenizer",
     "marian": "MarianTokenizer",
+    "pegasus": "PegasusTokenizer",
     "t5": "T5Tokenizer",
     "mt5": "T5Tokenizer",
 }

@@ -64,6 +64,7 @@ CLASSES = {
     "camembert": transformers.CamembertTokenizer,
     "deberta": transformers.DebertaV2Tokenizer,
     "albert": transformers.AlbertTokenizer,
+    "pegasus": transformers.PegasusTokenizer,
     "t5": transformers.T5Tokenizer,
 }
 
@@ -124,6 +125,7 @@ FOLDERS: dict[str, tuple[int, dict[str, Any]]] = {  # size and options of the mo
     **dict.fromkeys(("nllb", "mbart", "mbart50", *TEXT[:-1], "m2m100"), (300, {})),
     "deberta": (300, DEBERTA_IDS),
     "t5": (500, T5_IDS),
+    "pegasus": (500, T5_IDS),
     "mt5": (500, {**T5_IDS, "byte_fallback": True}),
 }
 MODEL_OPTIONS: list[dict[str, Any]] = [
@@ -205,7 +207,7 @@ def test_marian_codes_are_special(tmp_path: Path, unigram: bytes, other: bytes) 
 
 @pytest.mark.parametrize("family", CLASSES)
 def test_families_equal_transformers(tmp_path: Path, unigram: bytes, family: str) -> None:
-    options = {"t5": T5_IDS, "deberta": DEBERTA_IDS, "albert": ALBERT_IDS}.get(family)
+    options = {"t5": T5_IDS, "pegasus": T5_IDS, "deberta": DEBERTA_IDS, "albert": ALBERT_IDS}.get(family)
     folder = write_folder(family, tmp_path, train(SENTENCES, 300, **options) if options else unigram)
     theirs = CLASSES[family].from_pretrained(tmp_path)
     mine = _text(tmp_path) if family in TEXT else _source(folder)
