@@ -28,6 +28,7 @@ TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], Translation
     "mt5": (t5.load_t5, t5.NEUTRAL),
     "pegasus": (bart.load_pegasus, BART_NEUTRAL),
     "t5": (t5.load_t5, t5.NEUTRAL),
+    "umt5": (t5.load_t5, t5.NEUTRAL),
 }
 _ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
 _GTE = partial(load_text, mapping=rotary_encoders.GTE), rotary_encoders.GTE_NEUTRAL

@@ -336,6 +336,7 @@ CLASSES = {
     "pegasus": "PegasusTokenizer",
     "t5": "T5Tokenizer",
     "mt5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
 }
 
 
