@@ -109,6 +109,7 @@ DISTILBERT = Family("DistilBert", word_pieces, DISTIL_SIZES)
 XLM_ROBERTA = Family("XLMRoberta", sentence_pieces, ROBERTA_SIZES)
 DATA2VEC = Family("Data2VecText", byte_pieces, ROBERTA_SIZES)
 PRE_ROBERTA = Family("RobertaPreLayerNorm", byte_pieces, ROBERTA_SIZES, spare_rows=2)
+XL = Family("XLMRobertaXL", sentence_pieces, ROBERTA_SIZES)
 CAMEMBERT = Family("Camembert", sentence_pieces, {**ROBERTA_SIZES, "num_hidden_layers": 3})
 MPNET = Family("MPNet", mpnet_pieces, MPNET_SIZES)
 ELECTRA = Family("Electra", word_pieces, ELECTRA_SIZES)
@@ -131,6 +132,7 @@ VARIANTS = {
     "distilbert relu": DISTILBERT.variant(activation="relu", n_layers=3),
     "distilbert untied, sinusoids": DISTILBERT.variant(tie_word_embeddings=False, sinusoidal_pos_embds=True),
     "xlm-roberta": XLM_ROBERTA,
+    "xlm-roberta-xl untied": XL.variant(4, tie_word_embeddings=False, type_vocab_size=2, hidden_act="relu"),
     "camembert": CAMEMBERT,
     "data2vec": DATA2VEC,
     "roberta-prelayernorm untied": PRE_ROBERTA.variant(tie_word_embeddings=False, type_vocab_size=2, hidden_act="relu"),
@@ -419,7 +421,7 @@ def test_variants_fill_masks(tmp_path: Path, family: Family) -> None:
         check_vectors(model)
 
 
-EVERY = [BERT, ERNIE, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, DATA2VEC, PRE_ROBERTA]
+EVERY = [BERT, ERNIE, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, DATA2VEC, PRE_ROBERTA, XL]
 EVERY += [MPNET, ELECTRA, ALBERT, DEBERTA, NOMIC, GTE, MODERNBERT, VARIANTS["modernbert other layers"]]
 IDS = [f"{family.name} {index}" for index, family in enumerate(EVERY)]
 

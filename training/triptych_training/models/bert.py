@@ -50,6 +50,7 @@ class BertConfig(PlainHeads):
     pooler_activation: str = "tanh"  # between the pooled state and the classifier; DistilBERT: "relu", ELECTRA: "gelu"
     tied: bool = True  # the masked-token head's output matrix is the token embedding
     embedding_dim: int = 0  # of ELECTRA's embeddings, which are then projected to model_dim; 0: model_dim
+    embedding_norm: bool = True  # normalise the sum of the vectors of a token, its position and its segment
     relative_buckets: int = 0  # of a bias on attention scores that all layers share, in MPNet; 0: none
     relative_distance: int = 128  # tokens from which on all distances share one bucket
     theta: float = 0.0  # base of rotary positions, which replace the vectors of positions; 0: none
@@ -75,7 +76,7 @@ class BertConfig(PlainHeads):
 
 
 class BertEmbedding(nn.Module):
-    """Sum of token, position and segment vectors, normalised; projected if it is not as wide as the model."""
+    """Sum of token, position and segment vectors, usually normalised; projected if it is not as wide as the model."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -83,7 +84,7 @@ class BertEmbedding(nn.Module):
         self.tokens = nn.Embedding(config.vocabulary_size, width, padding_idx=config.pad_id)
         self.positions = None if config.theta else nn.Embedding(config.max_positions, width)
         self.segments = nn.Embedding(config.segments, width) if config.segments else None
-        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
+        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
         self.projection = nn.Identity() if width == config.model_dim else nn.Linear(width, config.model_dim)
 

@@ -184,6 +184,17 @@ ROBERTA_PRELAYERNORM = replace(
     ),
     prefixes=("roberta_prelayernorm.",),
 )
+XL_BLOCK = ("attention.output.dense", "attention.self_attn_layer_norm", "intermediate.dense", "output.dense", "LayerNorm")
+XLM_ROBERTA_XL = replace(
+    ROBERTA,
+    classes=("XLMRobertaXL",),
+    config=lambda folder, special: replace(_roberta_config(folder, special), norm="pre", embedding_norm=False),
+    encoder=lambda config: (
+        Rule("bert.norm", "encoder.LayerNorm"),
+        *block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *XL_BLOCK),  # before RoBERTa's
+        *ROBERTA.encoder(config),
+    ),
+)
 MPNET = replace(
     ROBERTA,
     classes=("MPNet",),

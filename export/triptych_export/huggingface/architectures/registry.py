@@ -50,6 +50,7 @@ TEXT_LOADERS: Loaders = {
     "roberta": _ROBERTA,
     "roberta-prelayernorm": (partial(load_text, mapping=bert.ROBERTA_PRELAYERNORM), bert.BERT_NEUTRAL),
     "xlm-roberta": _ROBERTA,
+    "xlm-roberta-xl": (partial(load_text, mapping=bert.XLM_ROBERTA_XL), bert.BERT_NEUTRAL),
 }
 LOADERS: Loaders = {
     **TEXT_LOADERS,

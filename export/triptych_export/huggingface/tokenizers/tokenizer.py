@@ -329,6 +329,7 @@ CLASSES = {
     "roberta-prelayernorm": "RobertaTokenizer",
     "data2vec-text": "RobertaTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
+    "xlm-roberta-xl": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",
     "bart": "BartTokenizer",
     "mbart": "MBartTokenizer",
