@@ -1,7 +1,7 @@
-"""BART, Pegasus, mBART, mBART-50, M2M100, NLLB-200 and MarianMT checkpoints, OPUS-MT's among them.
+"""BART, MVP, Pegasus, mBART, mBART-50, M2M100, NLLB-200 and MarianMT checkpoints, OPUS-MT's among them.
 
-Lewis et al. 2019; Zhang et al. 2020; Liu et al. 2020; Tang et al. 2020; Fan et al. 2020; NLLB Team 2022; Junczys-Dowmunt et al.
-2018; Tiedemann and Thottingal 2020. `registry.load` says which errors the loaders raise.
+Lewis et al. 2019; Tang, Li et al. 2022; Zhang et al. 2020; Liu et al. 2020; Tang et al. 2020; Fan et al. 2020; NLLB Team 2022;
+Junczys-Dowmunt et al. 2018; Tiedemann and Thottingal 2020. `registry.load` says which errors the loaders raise.
 """
 
 import re
@@ -52,6 +52,7 @@ MBART_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 2}
 M2M100_DEFAULTS: Mapping[str, object] = {"decoder_start_token_id": 2}
 MARIAN_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 0}
 MARIAN_NEUTRAL = {**BART_NEUTRAL, **neutral("decoder_vocab_size")}  # read if the vocabularies are separate
+MVP_NEUTRAL = {**BART_NEUTRAL, **neutral("prompt_length prompt_mid_dim", use_prompt=(False,))}
 MARIAN_TOKEN = r">>(.+)<<"
 MARIAN_PAIR = re.compile(r"opus-mt-(?:tc-(?:[a-z]+-)*?)?(?P<source>[A-Za-z_]+)-(?P<target>[A-Za-z_]+)$")
 MBART25_LANGUAGES = 25
@@ -60,8 +61,9 @@ SINUSOIDS = "*.embed_positions.weight"  # old files also store the computed posi
 
 
 def load_bart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """Load a BART checkpoint: a text-to-text model, or a translation model if languages are given."""
-    generation, tokenizers = _read(folder, "Bart", BART_DEFAULTS)
+    """Load a BART or MVP checkpoint: a text-to-text model, or a translation model if languages are given."""
+    name, defaults = ("Mvp", M2M100_DEFAULTS) if folder.model_type == "mvp" else ("Bart", BART_DEFAULTS)
+    generation, tokenizers = _read(folder, name, defaults)
     model = _bart_model(folder, generation, norm="post")
     return _text_to_text(folder, model, generation, tokenizers, source_language, target_language)
 

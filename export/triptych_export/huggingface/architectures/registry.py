@@ -26,6 +26,7 @@ TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], Translation
     "marian": (bart.load_marian, bart.MARIAN_NEUTRAL),
     "mbart": (bart.load_mbart, BART_NEUTRAL),
     "mt5": (t5.load_t5, t5.NEUTRAL),
+    "mvp": (bart.load_bart, bart.MVP_NEUTRAL),
     "pegasus": (bart.load_pegasus, BART_NEUTRAL),
     "t5": (t5.load_t5, t5.NEUTRAL),
     "umt5": (t5.load_t5, t5.NEUTRAL),

@@ -309,6 +309,7 @@ FAMILIES = {
     "T5Tokenizer": Family(_t5, PLAIN),
 }
 FAMILIES["MT5Tokenizer"] = FAMILIES["T5Tokenizer"]
+FAMILIES["MvpTokenizer"] = FAMILIES["BartTokenizer"]
 FAMILIES["ElectraTokenizer"] = FAMILIES["BertTokenizer"]
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend", "GPT2Tokenizer", "GPT2TokenizerFast")
 GPT2_CLASSES = ("GPT2Tokenizer", "CodeGenTokenizer")
@@ -332,6 +333,7 @@ CLASSES = {
     "xlm-roberta-xl": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",
     "bart": "BartTokenizer",
+    "mvp": "BartTokenizer",
     "mbart": "MBartTokenizer",
     "marian": "MarianTokenizer",
     "pegasus": "PegasusTokenizer",
