@@ -43,6 +43,7 @@ TEXT_LOADERS: Loaders = {
     "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
     "electra": (partial(load_text, mapping=bert.ELECTRA), bert.ELECTRA_NEUTRAL),
     "ernie": (bert.load_ernie, bert.ERNIE_NEUTRAL),
+    "eurobert": (rotary_encoders.load_eurobert, rotary_encoders.EUROBERT_NEUTRAL),
     "gte": _GTE,
     "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
     "mpnet": (partial(load_text, mapping=bert.MPNET), bert.MPNET_NEUTRAL),

@@ -1,18 +1,31 @@
-"""Encoders like BERT with rotary positions and gated feed-forwards: NomicBERT and GTE.
+"""Encoders with rotary positions and gated feed-forwards: NomicBERT and GTE, else like BERT, and EuroBERT, else like Llama.
 
-Nussbaum et al. 2024; Zhang et al. 2024. The config.json of both has other members in files of their authors' code than in those
-of transformers. The weights have the same names in both.
+Nussbaum et al. 2024; Zhang et al. 2024; Boizard et al. 2025. The config.json of the first two has other members in files of
+their authors' code than in those of transformers. The weights have the same names in both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, POOLER, embedding_rules
-from triptych_export.huggingface.architectures.decoder_config import check_number, rotary
-from triptych_export.huggingface.checkpoint.config import ENCODER, activation
+from triptych_export.huggingface.architectures.decoder_config import check_number, llama_members, rotary
+from triptych_export.huggingface.architectures.decoders import load_embedding
+from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
+from triptych_export.huggingface.checkpoint.config import ENCODER, activation, check_architecture
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
-from triptych_export.huggingface.checkpoint.text import BARE, MASKED, TEXT, TOKENS, SpecialIds, TextMapping, encoder_members
+from triptych_export.huggingface.checkpoint.text import (
+    BARE,
+    MASKED,
+    MODULES,
+    TEXT,
+    TOKENS,
+    SpecialIds,
+    TextMapping,
+    encoder_members,
+)
 from triptych_export.huggingface.folder import Folder, neutral
+from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.bert import BertConfig, EncoderConfig
 
 NOMIC_SIZES = ("n_embd", "n_head", "n_inner", "n_layer")  # in its authors' files
@@ -161,3 +174,18 @@ GTE = TextMapping(
     prefixes=("gte.", "new."),
     ignored=("*inv_freq", "*position_ids", "*pooler.*", "lm_head.*", "classifier.*"),
 )
+
+
+def load_eurobert(folder: Folder) -> TextCheckpoint:
+    """Load a EuroBERT without a head, for embeddings: a Llama that attends in both directions."""
+    if not folder.has(MODULES):
+        check_architecture(folder, EUROBERT.architecture)
+    return load_embedding(folder, EUROBERT)
+
+
+def _eurobert_members(folder: Folder) -> Mapping[str, Any]:
+    return {**llama_members(folder, epsilon=1e-5), "bidirectional": True}
+
+
+EUROBERT = replace(LLAMAS["llama"], architecture="EuroBertModel", members=_eurobert_members)
+EUROBERT_NEUTRAL = {**EUROBERT.neutral, **neutral("classifier_pooling mask_token_id tie_word_embeddings clf_pooling")}
