@@ -28,7 +28,12 @@ from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.bert import BertConfig, EncoderConfig
 
-NOMIC_SIZES = ("n_embd", "n_head", "n_inner", "n_layer")  # in its authors' files
+NOMIC_SIZES = {
+    "model_dim": "n_embd",
+    "heads": "n_head",
+    "feedforward_dim": "n_inner",
+    "layers": "n_layer",
+}  # its authors' names
 # Scaled rotary positions of the authors' code begin behind the positions of the training, of which there are no more here.
 NOMIC_NEUTRAL = {
     **ENCODER,
@@ -68,7 +73,7 @@ def _nomic_config(folder: Folder, special: SpecialIds) -> BertConfig:
     config, old = folder.config, "n_embd" in folder.config
     if (function := config.get("activation_function", "swiglu")) != "swiglu":
         raise ValueError(f"activation_function: {function!r} is not supported; supported: 'swiglu'")
-    members = encoder_members(folder, special, *(NOMIC_SIZES if old else ()), positions=2_048)
+    members = encoder_members(folder, special, **(NOMIC_SIZES if old else {}), positions=2_048)
     if (head_dim := config.get("head_dim")) not in (None, members["model_dim"] // members["heads"]):
         raise ValueError(f"head_dim: {head_dim} is not supported; supported: the width divided by the number of heads")
     return BertConfig(
