@@ -95,7 +95,7 @@ def _electra_config(folder: Folder, special: SpecialIds) -> BertConfig:
 
 
 def _albert_config(folder: Folder, special: SpecialIds) -> BertConfig:
-    function, width = activation(folder, "hidden_act", "gelu_new"), folder.config.get("embedding_size", 128)
+    function, width = activation(folder, "hidden_act", "gelu_new"), integer(folder, "embedding_size", 128)
     return replace(_bert_config(folder, special), activation=function, head_activation=function, embedding_dim=width)
 
 

@@ -29,7 +29,7 @@ TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], Translation
     "mvp": (bart.load_bart, bart.MVP_NEUTRAL),
     "pegasus": (bart.load_pegasus, BART_NEUTRAL),
     "t5": (t5.load_t5, t5.NEUTRAL),
-    "umt5": (t5.load_t5, t5.NEUTRAL),
+    "umt5": (t5.load_t5, t5.UMT5_NEUTRAL),
 }
 _ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
 _GTE = partial(load_text, mapping=rotary_encoders.GTE), rotary_encoders.GTE_NEUTRAL

@@ -12,7 +12,7 @@ from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, P
 from triptych_export.huggingface.architectures.decoder_config import check_number, llama_members, rotary
 from triptych_export.huggingface.architectures.decoders import load_embedding
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
-from triptych_export.huggingface.checkpoint.config import ENCODER, activation, check_architecture
+from triptych_export.huggingface.checkpoint.config import ENCODER, activation, check_architecture, integer
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
 from triptych_export.huggingface.checkpoint.text import (
     BARE,
@@ -74,12 +74,12 @@ def _nomic_config(folder: Folder, special: SpecialIds) -> BertConfig:
     if (function := config.get("activation_function", "swiglu")) != "swiglu":
         raise ValueError(f"activation_function: {function!r} is not supported; supported: 'swiglu'")
     members = encoder_members(folder, special, **(NOMIC_SIZES if old else {}), positions=2_048)
-    if (head_dim := config.get("head_dim")) not in (None, members["model_dim"] // members["heads"]):
+    if (head_dim := config.get("head_dim")) is not None and head_dim * members["heads"] != members["model_dim"]:
         raise ValueError(f"head_dim: {head_dim} is not supported; supported: the width divided by the number of heads")
     return BertConfig(
         **members,
         **_rotary_members(folder, 1_000.0, "rotary_emb_base"),
-        segments=config.get("type_vocab_size", 2),
+        segments=integer(folder, "type_vocab_size", 2),
         activation=activation(folder, "hidden_act", "silu"),
         norm_epsilon=config.get("layer_norm_epsilon" if old else "layer_norm_eps", 1e-12),
         head_activation=activation(folder, "hidden_act", "silu"),
@@ -89,23 +89,21 @@ def _nomic_config(folder: Folder, special: SpecialIds) -> BertConfig:
 
 
 def _gte_config(folder: Folder, special: SpecialIds) -> BertConfig:
-    config, members = folder.config, encoder_members(folder, special)
-    scaling = config.get("rope_scaling")
-    if isinstance(scaling, dict) and scaling.get("type") == "ntk" and not scaling.keys() - {"type", "factor"}:
-        # Of the authors' code: transformers calls the same frequencies linearly scaled ones of another base.
-        factor, size = check_number("rope_scaling: factor", scaling.get("factor")), members["model_dim"] // members["heads"]
-        base = check_number("rope_theta", config.get("rope_theta", 10_000.0))
-        frequencies = {"theta": base * factor, "rotary_divisor": factor ** (2 / size)}
-    else:
-        frequencies = _rotary_members(folder, 10_000.0 if folder.model_type == "new" else 160_000.0, "rope_theta")
-    return BertConfig(
-        **members,
-        **frequencies,
-        segments=config.get("type_vocab_size", 1),
+    config, scaling = folder.config, folder.config.get("rope_scaling")
+    made = BertConfig(
+        **encoder_members(folder, special),
+        segments=integer(folder, "type_vocab_size", 1),
         activation=activation(folder, "hidden_act"),
         norm_epsilon=config.get("layer_norm_eps", 1e-12),
         gated=True,
     )
+    if isinstance(scaling, dict) and scaling.keys() == {"type", "factor"} and scaling["type"] == "ntk":
+        # Of the authors' code: transformers calls the same frequencies linearly scaled ones of another base.
+        factor = check_number("rope_scaling: factor", scaling["factor"])
+        base = check_number("rope_theta", config.get("rope_theta", 10_000.0))
+        return replace(made, theta=base * factor, rotary_divisor=factor ** (2 / made.block.attention.head_dim))
+    default = 10_000.0 if folder.model_type == "new" else 160_000.0
+    return replace(made, **_rotary_members(folder, default, "rope_theta"))
 
 
 def _rotary_members(folder: Folder, default: float, base: str) -> dict[str, Any]:

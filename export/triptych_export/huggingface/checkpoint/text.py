@@ -341,7 +341,7 @@ def encoder_members(
         "heads": config[heads],
         "feedforward_dim": config[feedforward_dim],
         "layers": config[layers],
-        "max_positions": config.get(POSITIONS, positions) if positions else config[POSITIONS],
+        "max_positions": integer(folder, POSITIONS, positions) if positions else config[POSITIONS],
         "tied": config.get("tie_word_embeddings", True),
         "pad_id": special.pad,
         "cls_id": special.cls,
