@@ -1,7 +1,8 @@
-"""BART, MVP, Pegasus, mBART, mBART-50, M2M100, NLLB-200 and MarianMT checkpoints, OPUS-MT's among them.
+"""BART, MVP, Pegasus, Blenderbot, mBART, mBART-50, M2M100, NLLB-200 and MarianMT checkpoints, OPUS-MT's among them.
 
-Lewis et al. 2019; Tang, Li et al. 2022; Zhang et al. 2020; Liu et al. 2020; Tang et al. 2020; Fan et al. 2020; NLLB Team 2022;
-Junczys-Dowmunt et al. 2018; Tiedemann and Thottingal 2020. `registry.load` says which errors the loaders raise.
+Lewis et al. 2019; Tang, Li et al. 2022; Zhang et al. 2020; Roller et al. 2021; Liu et al. 2020; Tang et al. 2020; Fan et al.
+2020; NLLB Team 2022; Junczys-Dowmunt et al. 2018; Tiedemann and Thottingal 2020. `registry.load` says which errors the loaders
+raise.
 """
 
 import re
@@ -48,11 +49,20 @@ PEGASUS_DEFAULTS: Mapping[str, object] = {
     "forced_eos_token_id": 1,
     "decoder_start_token_id": 0,
 }
+BLENDERBOT_DEFAULTS: Mapping[str, object] = {
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "forced_eos_token_id": 2,
+    "decoder_start_token_id": 1,
+    "encoder_no_repeat_ngram_size": 3,
+}
 MBART_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 2}
 M2M100_DEFAULTS: Mapping[str, object] = {"decoder_start_token_id": 2}
 MARIAN_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 0}
 MARIAN_NEUTRAL = {**BART_NEUTRAL, **neutral("decoder_vocab_size")}  # read if the vocabularies are separate
 MVP_NEUTRAL = {**BART_NEUTRAL, **neutral("prompt_length prompt_mid_dim", use_prompt=(False,))}
+BLENDERBOT_NEUTRAL = {**BART_NEUTRAL, **neutral("extra_layer_norm layernorm_variant unk_token_id")}
 MARIAN_TOKEN = r">>(.+)<<"
 MARIAN_PAIR = re.compile(r"opus-mt-(?:tc-(?:[a-z]+-)*?)?(?P<source>[A-Za-z_]+)-(?P<target>[A-Za-z_]+)$")
 MBART25_LANGUAGES = 25
@@ -74,6 +84,15 @@ def load_pegasus(folder: Folder, source_language: str = "", target_language: str
     weights = open_weights(folder.path)
     config = bart_members(folder, weights) | {"norm": "pre", "positions": "sinusoidal-marian"}
     model = load_model(folder, weights, config, generation, Embeddings.of(folder), bart_rules(), (*IGNORED, SINUSOIDS))
+    return _text_to_text(folder, model, generation, tokenizers, source_language, target_language)
+
+
+def load_blenderbot(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
+    """Load a Blenderbot checkpoint as a text-to-text model, whose sources are what was said before the answer."""
+    generation, tokenizers = _read(folder, "Blenderbot", BLENDERBOT_DEFAULTS)
+    weights = open_weights(folder.path)
+    config = bart_members(folder, weights) | {"norm": "pre", "positions": "learned"}
+    model = load_model(folder, weights, config, generation, Embeddings.of(folder), bart_rules(), IGNORED)
     return _text_to_text(folder, model, generation, tokenizers, source_language, target_language)
 
 

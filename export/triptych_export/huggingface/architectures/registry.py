@@ -22,6 +22,7 @@ Loaded = TranslationSource | GenerationSource | TextCheckpoint | ImageCheckpoint
 # By type: the loader, and what it does not read from config.json because it changes no result.
 TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], TranslationSource], Neutral]] = {
     "bart": (bart.load_bart, BART_NEUTRAL),
+    "blenderbot": (bart.load_blenderbot, bart.BLENDERBOT_NEUTRAL),
     "m2m_100": (bart.load_m2m100, BART_NEUTRAL),
     "marian": (bart.load_marian, bart.MARIAN_NEUTRAL),
     "mbart": (bart.load_mbart, BART_NEUTRAL),

@@ -114,7 +114,8 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
             made = TranslationTokenizers(made.source, fast_tokenizer(folder, tokens), bare=True)
     else:
         made = TranslationTokenizers(family.make(folder, tokens))
-    if _adds_nothing(made.source) and not made.bare and tokens.name("cls_token"):
+    framed = tokens.name("cls_token") and family.make is not _blenderbot  # whose sources have an end token only
+    if _adds_nothing(made.source) and not made.bare and framed:
         _frame_texts(made.source, folder, family, tokens)
     frame = made.source.encode("").ids
     end = tokens.name("eos_token") or tokens.name("sep_token")  # of BERT's tokenizers, which some BART models have
@@ -271,6 +272,14 @@ def byte_level(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     return tokenizer
 
 
+def _blenderbot(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    """Load a tokenizer that puts a space before a text unless a file forbids it."""
+    tokenizer = byte_level(folder, tokens)
+    spaced = folder.members(CONFIG).get("add_prefix_space", True)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+    return tokenizer
+
+
 def adds_space(folder: Folder) -> bool:
     """Tell whether a space is put before a text's first word."""
     return bool(folder.members(CONFIG).get("add_prefix_space", False))
@@ -298,6 +307,7 @@ FAMILIES = {
     "AlbertTokenizer": Family(_albert, ALBERT),
     "RobertaTokenizer": Family(byte_level, FAIRSEQ),
     "BartTokenizer": Family(byte_level, FAIRSEQ),
+    "BlenderbotTokenizer": Family(_blenderbot, FAIRSEQ),
     "XLMRobertaTokenizer": Family(_fairseq(), FAIRSEQ),
     "CamembertTokenizer": Family(_camembert, FAIRSEQ),
     "MBartTokenizer": Family(_fairseq(language_codes.MBART), FAIRSEQ),
@@ -334,6 +344,7 @@ CLASSES = {
     "camembert": "CamembertTokenizer",
     "bart": "BartTokenizer",
     "mvp": "BartTokenizer",
+    "blenderbot": "BlenderbotTokenizer",
     "mbart": "MBartTokenizer",
     "marian": "MarianTokenizer",
     "pegasus": "PegasusTokenizer",

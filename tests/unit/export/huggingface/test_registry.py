@@ -28,7 +28,7 @@ from ....fixtures.json_files import edit_json, write_json
 from ....fixtures.toy import HERE
 
 SUPPORTED = (
-    "supported are encoder-decoders: bart, m2m_100, marian, mbart, mt5, mvp, pegasus, t5, umt5; "
+    "supported are encoder-decoders: bart, blenderbot, m2m_100, marian, mbart, mt5, mvp, pegasus, t5, umt5; "
     "decoders: codegen, ernie4_5, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, "
     "granite, helium, llama, mistral, opt, phi, phi3, qwen2, qwen3, smollm3, stablelm, starcoder2; encoders: "
 )

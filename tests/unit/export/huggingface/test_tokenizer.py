@@ -412,6 +412,13 @@ def test_bart_appends_the_end_token(tmp_path: Path, byte_files: Path) -> None:
     assert _ids(_source(tmp_path), PLAIN) == {line: theirs(line)["input_ids"][1:] for line in PLAIN}
 
 
+def test_blenderbot_begins_with_a_space_and_appends_the_end_token(tmp_path: Path, byte_files: Path) -> None:
+    shutil.copytree(byte_files, tmp_path, dirs_exist_ok=True)
+    write_json(tmp_path / "config.json", {"model_type": "blenderbot"})
+    theirs = transformers.BlenderbotTokenizer.from_pretrained(tmp_path)
+    assert _ids(_source(tmp_path), PLAIN) == {line: [*theirs(line, add_special_tokens=False)["input_ids"], 2] for line in PLAIN}
+
+
 def _fast(path: Path, tokenizer: Tokenizer, model_type: str, **settings: Any) -> Path:
     """A folder with a tokenizer.json."""
     tokenizer.save(str(path / "tokenizer.json"))
