@@ -29,8 +29,8 @@ from triptych_serving.runtime.native.library import LEVEL
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.rotary import Rotary
 
-from ..fixtures.decoders import END, small_decoder
-from ..fixtures.json_files import write_json
+from ..fixtures.decoders import END, byte_tokenizer, small_decoder
+from ..fixtures.json_files import edit_json, write_json
 from ..fixtures.sentences import SENTENCES
 from .test_huggingface_text import write_modules
 
@@ -52,6 +52,7 @@ CASES = {
     "qwen3": Case("qwen3", "lasttoken"),
     "mistral": Case("mistral", "lasttoken", ("<|im_start|>",)),
     "gpt2": Case("gpt2", "mean", dense=[(7, True, "activation.Tanh")]),
+    "eurobert": Case("eurobert", "mean", ("<|im_start|>",)),
     "gemma": Case(
         *("gemma3", "mean", ("<|im_start|>",), [(40, False, "linear.Identity"), (12, False, "linear.Identity")]),
         {"use_bidirectional_attention": True, "sliding_window": 6},
@@ -59,8 +60,27 @@ CASES = {
 }
 
 
+def write_eurobert(folder: Path) -> None:
+    sizes = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 128}
+    ids = {"vocab_size": 360, "bos_token_id": 1, "eos_token_id": 0, "pad_token_id": 0, "mask_token_id": 2}
+    torch.manual_seed(2)
+    model = transformers.EuroBertModel(
+        transformers.EuroBertConfig(
+            **sizes, **ids, num_attention_heads=4, num_key_value_heads=2, rope_parameters={"rope_theta": 250.0}
+        )
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.0 if parameter.dim() > 1 else 1.0, 0.3)
+    model.save_pretrained(folder)
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+
+
 def write_case(case: Case, folder: Path) -> Path:
-    small_decoder(case.variant, folder, **case.changes)
+    if case.variant == "eurobert":
+        write_eurobert(folder)
+    else:
+        small_decoder(case.variant, folder, **case.changes)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     around = [*case.before, "$A", END]
     ids = [(token, tokenizer.token_to_id(token)) for token in (*case.before, END)]
@@ -110,7 +130,7 @@ def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     manifest = bundle.manifest_of(TextManifest)
     expected = expected_vectors(case, folder)
     assert (manifest.task, manifest.hidden_size, manifest.normalize) == ("text-embedding", expected.shape[1], True)
-    assert bool(manifest.causal_head) == (name != "gemma")
+    assert bool(manifest.causal_head) == (name not in ("gemma", "eurobert"))
     with closing(TextModel("model", 1, bundle, EncoderOptions("fp32", runs=1))) as served:
         alone = [served.run(EMBEDDING_TASK, [text])[0].values for text in TEXTS]
         together = [each.values for each in served.run(EMBEDDING_TASK, TEXTS)]
@@ -159,6 +179,15 @@ def test_a_decoder_has_no_first_token_to_pool(tmp_path: Path) -> None:
     folder = write_case(CASES["qwen3"], tmp_path)
     write_json(folder / "1_Pooling/config.json", {"pooling_mode": "cls"})
     with pytest.raises(SourceError, match="pooling by cls is not supported; supported: mean, lasttoken"):
+        load(Folder(folder))
+
+
+def test_heads_of_eurobert_are_not_supported(tmp_path: Path) -> None:
+    folder = write_case(CASES["eurobert"], tmp_path)
+    edit_json(folder / "config.json", architectures=["EuroBertForMaskedLM"], clf_pooling="late")
+    assert isinstance(load(Folder(folder)), TextCheckpoint)
+    (folder / "modules.json").unlink()
+    with pytest.raises(SourceError, match="EuroBertForMaskedLM is not supported; supported of eurobert: EuroBertModel"):
         load(Folder(folder))
 
 

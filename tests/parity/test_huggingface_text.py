@@ -46,6 +46,7 @@ from triptych_training.models.deberta import Deberta, DebertaConfig
 from ..fixtures.json_files import edit_json, write_json
 from ..fixtures.sentences import SENTENCES
 from .text_checkpoints import (
+    albert_pieces,
     byte_pieces,
     deberta_pieces,
     enlarge,
@@ -102,13 +103,20 @@ DEBERTA_SIZES: dict[str, Any] = {
 MODERN_SIZES = {**SIZES, **MODERN_IDS, "num_hidden_layers": 3, "max_position_embeddings": POSITIONS, "local_attention": 8}
 
 BERT = Family("Bert", word_pieces, {**SIZES, "max_position_embeddings": POSITIONS})
+ERNIE = Family("Ernie", word_pieces, {**SIZES, "max_position_embeddings": POSITIONS, "use_task_id": True})
 ROBERTA = Family("Roberta", byte_pieces, ROBERTA_SIZES, spare_rows=200)
 DISTILBERT = Family("DistilBert", word_pieces, DISTIL_SIZES)
 XLM_ROBERTA = Family("XLMRoberta", sentence_pieces, ROBERTA_SIZES)
+DATA2VEC = Family("Data2VecText", byte_pieces, ROBERTA_SIZES)
+PRE_ROBERTA = Family("RobertaPreLayerNorm", byte_pieces, ROBERTA_SIZES, spare_rows=2)
+XL = Family("XLMRobertaXL", sentence_pieces, ROBERTA_SIZES)
 CAMEMBERT = Family("Camembert", sentence_pieces, {**ROBERTA_SIZES, "num_hidden_layers": 3})
 MPNET = Family("MPNet", mpnet_pieces, MPNET_SIZES)
 ELECTRA = Family("Electra", word_pieces, ELECTRA_SIZES)
+NOMIC = Family("NomicBert", word_pieces, {**SIZES, "max_position_embeddings": POSITIONS}, spare_rows=2)
+GTE = Family("Gte", sentence_pieces, {**SIZES, "max_position_embeddings": POSITIONS, "pad_token_id": 1})
 MODERNBERT = Family("ModernBert", modern_pieces, MODERN_SIZES)
+ALBERT = Family("Albert", albert_pieces, {**SIZES, "embedding_size": 32, "max_position_embeddings": POSITIONS})
 DEBERTA = Family("DebertaV2", deberta_pieces, DEBERTA_SIZES)
 ROPE = {"full_attention": 1_000.0, "sliding_attention": 100.0}
 
@@ -117,21 +125,33 @@ VARIANTS = {
     "bert odd heads": BERT.variant(hidden_size=35, num_attention_heads=5),
     "bert relu": BERT.variant(hidden_act="relu", type_vocab_size=1),
     "bert gelu_new": BERT.variant(hidden_act="gelu_new", num_hidden_layers=1),
+    "ernie without tasks": ERNIE.variant(use_task_id=False, type_vocab_size=4),
+    "ernie untied, many tasks": ERNIE.variant(3, tie_word_embeddings=False, task_type_vocab_size=16, hidden_act="relu"),
     "roberta untied": ROBERTA.variant(tie_word_embeddings=False, type_vocab_size=2),
     "roberta silu, spare rows": ROBERTA.variant(5, hidden_act="silu"),
     "distilbert relu": DISTILBERT.variant(activation="relu", n_layers=3),
     "distilbert untied, sinusoids": DISTILBERT.variant(tie_word_embeddings=False, sinusoidal_pos_embds=True),
     "xlm-roberta": XLM_ROBERTA,
+    "xlm-roberta-xl untied": XL.variant(4, tie_word_embeddings=False, type_vocab_size=2, hidden_act="relu"),
     "camembert": CAMEMBERT,
+    "data2vec": DATA2VEC,
+    "roberta-prelayernorm untied": PRE_ROBERTA.variant(tie_word_embeddings=False, type_vocab_size=2, hidden_act="relu"),
     "mpnet relu, untied": MPNET.variant(3, hidden_act="relu", tie_word_embeddings=False),
     "electra of one width": ELECTRA.variant(embedding_size=48, hidden_act="relu"),
     "electra untied, wide embeddings": ELECTRA.variant(3, embedding_size=64, tie_word_embeddings=False, type_vocab_size=1),
+    "albert relu, untied, wide embeddings": ALBERT.variant(
+        3, embedding_size=64, hidden_act="relu", tie_word_embeddings=False, type_vocab_size=1, num_hidden_layers=3
+    ),
     "deberta of v3's head": DEBERTA.variant(3, legacy=False, tie_word_embeddings=False),
     "deberta untied, narrow embeddings": DEBERTA.variant(
         embedding_size=32, tie_word_embeddings=False, hidden_act="relu", pos_att_type=["c2p", "p2c"]
     ),
     "deberta of many buckets": DEBERTA.variant(position_buckets=128, num_attention_heads=4),
     "deberta of far distances": DEBERTA.variant(position_buckets=9, max_relative_positions=40),
+    "nomic relu, untied": NOMIC.variant(tie_word_embeddings=False, hidden_act="relu", type_vocab_size=1),
+    "nomic scaled": NOMIC.variant(rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}),
+    "gte relu, untied": GTE.variant(5, tie_word_embeddings=False, hidden_act="relu", type_vocab_size=2),
+    "gte without segments": GTE.variant(type_vocab_size=0, rope_parameters={"rope_type": "default", "rope_theta": 90.0}),
     "modernbert with biases": MODERNBERT.variant(attention_bias=True, mlp_bias=True, norm_bias=True, classifier_bias=True),
     "modernbert mixed biases": MODERNBERT.variant(attention_bias=True, decoder_bias=False, tie_word_embeddings=False),
     "modernbert other layers": MODERNBERT.variant(
@@ -358,7 +378,10 @@ def check_attention(theirs: Any, folder: Path, precision: str) -> None:
     [
         MODERNBERT,
         DEBERTA,
-        *(pytest.param(family, marks=pytest.mark.full) for family in (BERT, MPNET, ROBERTA, DISTILBERT, ELECTRA)),
+        *(
+            pytest.param(family, marks=pytest.mark.full)
+            for family in (BERT, MPNET, ROBERTA, PRE_ROBERTA, DISTILBERT, ELECTRA, ALBERT, NOMIC, GTE)
+        ),
     ],
     ids=lambda family: family.name,
 )
@@ -381,7 +404,7 @@ def test_masks_are_filled_as_in_transformers(tmp_path: Path, family: Family) -> 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("family", "precision"), [(BERT, "int8-weights"), (MPNET, "fp16"), (MODERNBERT, "fp16"), (DEBERTA, "fp16")]
+    ("family", "precision"), [(BERT, "int8-weights"), (MPNET, "fp16"), (NOMIC, "fp16"), (MODERNBERT, "fp16"), (DEBERTA, "fp16")]
 )
 def test_attention_in_other_precisions(tmp_path: Path, family: Family, precision: str) -> None:
     theirs = build(family, "ForMaskedLM", num_hidden_layers=2)
@@ -398,8 +421,8 @@ def test_variants_fill_masks(tmp_path: Path, family: Family) -> None:
         check_vectors(model)
 
 
-EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MPNET, ELECTRA, DEBERTA, MODERNBERT]
-EVERY += [VARIANTS["modernbert other layers"]]
+EVERY = [BERT, ERNIE, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, DATA2VEC, PRE_ROBERTA, XL]
+EVERY += [MPNET, ELECTRA, ALBERT, DEBERTA, NOMIC, GTE, MODERNBERT, VARIANTS["modernbert other layers"]]
 IDS = [f"{family.name} {index}" for index, family in enumerate(EVERY)]
 
 
@@ -417,8 +440,15 @@ HEADS: dict[str, tuple[Callable[[Imported], None], dict[str, Any]]] = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("family", EVERY, ids=IDS)
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        pytest.param(family, head, id=f"{name}-{head}")
+        for name, family in zip(IDS, EVERY, strict=True)
+        for head in HEADS
+        if hasattr(transformers, family.name + head)
+    ],
+)
 def test_every_head_of_every_family(tmp_path: Path, family: Family, head: str) -> None:
     check, options = HEADS[head]
     with imported(tmp_path, family, head, **options) as model:
@@ -690,6 +720,23 @@ def test_unsupported_members_are_named_with_the_supported_ones(
             "ElectraForPreTraining is not supported; supported: ElectraMod",
         ),
         ("Electra", {"embedding_size": 48}, r"misshapen embeddings.LayerNorm.weight \[32\], expected \[48\]"),
+        ("Albert", {"num_hidden_groups": 2}, "num_hidden_groups: 2 is not supported; supported: 1"),
+        ("Albert", {"inner_group_num": 2}, "inner_group_num: 2 is not supported; supported: 1"),
+        ("NomicBert", {"prenorm": True}, "prenorm: True is not supported; supported: False"),
+        ("NomicBert", {"num_experts": 8, "moe_top_k": 2}, "num_experts: 8 is not supported, and may change the results; moe_"),
+        ("NomicBert", {"activation_function": "gelu"}, "activation_function: 'gelu' is not supported; supported: 'swiglu'"),
+        ("NomicBert", {"head_dim": 8}, "head_dim: 8 is not supported; supported: the width divided by the number of heads"),
+        ("Gte", {"logn_attention_scale": True}, "logn_attention_scale: True is not supported; supported: False"),
+        (
+            "Gte",
+            {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}},
+            "rope_type: 'longrope' is not supported",
+        ),
+        (
+            "Gte",
+            {"rope_parameters": None, "rope_scaling": {"type": "ntk", "factor": 8.0, "mixed_b": 0.5}},
+            "rope_type: 'ntk' is not supported",
+        ),
         ("DebertaV2", {"conv_kernel_size": 3, "conv_act": "gelu"}, "conv_kernel_size: 3 is not supported; supported: 0"),
         ("DebertaV2", {"share_att_key": None}, "share_att_key: False is not supported; supported: True"),
         ("DebertaV2", {"pos_att_type": ["c2p"]}, r"pos_att_type: \['c2p'\] is not supported; supported: 'p2c|c2p' or "),
@@ -699,7 +746,7 @@ def test_unsupported_members_are_named_with_the_supported_ones(
     ],
 )
 def test_unsupported_members_of_other_families(tmp_path: Path, family: str, members: dict[str, Any], message: str) -> None:
-    made = {"MPNet": MPNET, "Electra": ELECTRA, "DebertaV2": DEBERTA}[family]
+    made = next(each for each in (MPNET, ELECTRA, ALBERT, DEBERTA, NOMIC, GTE) if each.name == family)
     save_checkpoint(build(made, "Model", num_hidden_layers=1), made.tokenizer(), tmp_path)
     edit_json(tmp_path / "config.json", **members)
     with pytest.raises(SourceError, match=message):
@@ -728,3 +775,41 @@ def test_old_configurations_of_modernbert(tmp_path: Path) -> None:
     edit_json(tmp_path / "config.json", rope_scaling=None, rope_parameters=scaled)
     with pytest.raises(SourceError, match="rope_type: 'linear' is not supported"):
         load(Folder(tmp_path))
+
+
+NOMIC_FILE: dict[str, Any] = {  # without sizes
+    **{"activation_function": "swiglu", "architectures": ["NomicBertModel"], "model_type": "nomic_bert", "causal": False},
+    **{"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "dense_seq_output": True, "fused_bias_fc": True},
+    **{"fused_dropout_add_ln": True, "initializer_range": 0.02, "layer_norm_epsilon": 1e-12, "max_trained_positions": 2048},
+    **{"mlp_fc1_bias": False, "mlp_fc2_bias": False, "n_positions": 8192, "pad_vocab_size_multiple": 64, "prenorm": False},
+    **{"parallel_block": False, "parallel_block_tied_norm": False, "qkv_proj_bias": False, "reorder_and_upcast_attn": False},
+    **{"rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None},
+    **{"rotary_scaling_factor": 2, "scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True, "use_xentropy": True},
+    **{"summary_activation": None, "summary_first_dropout": 0.0, "summary_proj_to_labels": True, "summary_type": "cls_index"},
+    **{"summary_use_proj": True, "type_vocab_size": 2, "use_cache": True, "use_flash_attn": True, "use_rms_norm": False},
+}
+
+
+def test_configurations_of_nomic_s_authors(tmp_path: Path) -> None:
+    theirs = build(NOMIC.variant(max_position_embeddings=2048), "Model")
+    save_checkpoint(theirs, word_pieces(), tmp_path)
+    expected, config = load_text(tmp_path).model, theirs.config
+    sizes = {"n_embd": 48, "n_head": 3, "n_inner": 80, "n_layer": 2, "vocab_size": config.vocab_size}
+    write_json(tmp_path / "config.json", {**NOMIC_FILE, **sizes})
+    found = load_text(tmp_path).model
+    assert found.config == expected.config
+    assert all(map(torch.equal, found.state_dict().values(), expected.state_dict().values()))
+
+
+def test_configurations_of_gte_s_authors(tmp_path: Path) -> None:
+    scaled = {"rope_type": "linear", "factor": 8.0 ** (2 / 16), "rope_theta": 160_000.0}
+    save_checkpoint(build(GTE, "Model", rope_parameters=scaled), sentence_pieces(), tmp_path)
+    expected = load_text(tmp_path).model.config
+    members = {"layer_norm_type": "layer_norm", "logn_attention_clip1": False, "logn_attention_scale": False, "pack_qkv": True}
+    members |= {"position_embedding_type": "rope", "unpad_inputs": False, "use_memory_efficient_attention": False}
+    scaling = {"rope_theta": 20_000, "rope_scaling": {"factor": 8.0, "type": "ntk"}}
+    edit_json(tmp_path / "config.json", model_type="new", architectures=["NewModel"], rope_parameters=None)
+    edit_json(tmp_path / "config.json", **members, **scaling)
+    assert load_text(tmp_path).model.config == expected
+    edit_json(tmp_path / "config.json", rope_theta=None, rope_scaling=None)
+    assert load_text(tmp_path).model.config == replace(expected, theta=10_000.0, rotary_divisor=1.0)

@@ -14,7 +14,21 @@ from triptych_export.original import compare_with_original
 from ..fixtures.huggingface import small_model
 from .test_huggingface_images import QUICK, save
 from .test_huggingface_images import build as build_images
-from .test_huggingface_text import BERT, DISTILBERT, ELECTRA, MODERNBERT, MPNET, ROBERTA, build
+from .test_huggingface_text import (
+    ALBERT,
+    BERT,
+    DISTILBERT,
+    ELECTRA,
+    ERNIE,
+    GTE,
+    MODERNBERT,
+    MPNET,
+    NOMIC,
+    PRE_ROBERTA,
+    ROBERTA,
+    XL,
+    build,
+)
 from .text_checkpoints import save_checkpoint
 
 MODERN_HEADS = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "Model")
@@ -27,6 +41,12 @@ TEXTS = {
         (MPNET, "ForMaskedLM"),
         (ELECTRA, "ForMaskedLM"),
         (ELECTRA, "ForSequenceClassification"),
+        (ALBERT, "ForSequenceClassification"),
+        (ERNIE, "ForMaskedLM"),
+        (PRE_ROBERTA, "ForMaskedLM"),
+        (XL, "ForMaskedLM"),
+        (NOMIC, "ForMaskedLM"),
+        (GTE, "ForSequenceClassification"),
         *((MODERNBERT, head) for head in MODERN_HEADS),
     ]
 }

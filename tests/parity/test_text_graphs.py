@@ -44,6 +44,8 @@ MODELS: dict[str, Callable[[], BertModel]] = {
 # A single distance has a bucket of its own up to half of the buckets, so that both kinds of buckets are met.
 DISENTANGLED = DebertaConfig(VOCABULARY, **SHAPE, position_buckets=8, max_distance=LONGEST, mask_id=4)
 MODELS["DeBERTa"] = lambda: BertForPretraining(DISENTANGLED, next_sentence=False)
+ROTARY = BertConfig(VOCABULARY, **SHAPE, theta=100.0, rotary_divisor=1.5, gated=True, bias=False)
+MODELS["rotary positions"] = lambda: BertForPretraining(ROTARY, next_sentence=False)
 QUICK = ("pre-training",)  # test_encoder_export has text classification, test_huggingface_text a norm before each layer
 PARAMETERS = [pytest.param(m, id=name, marks=[] if name in QUICK else [pytest.mark.full]) for name, m in MODELS.items()]
 Exported = tuple[BertModel, Path]
@@ -149,7 +151,7 @@ def given(rows: list[TextRow], session: Session) -> dict[str, NDArray[Any]]:
 
 
 def test_no_projection_but_the_narrow_ones_stays_in_float(exported: Exported) -> None:
-    packed = isinstance(exported[0].config, BertConfig)
+    packed = isinstance(exported[0].config, BertConfig) and not exported[0].config.theta
     kinds = [node.op_type for node in onnx.load(exported[1] / "graph.int8.onnx", load_external_data=False).graph.node]
     assert kinds.count("QAttention") == (POST.layers if packed else 0)
     assert kinds.count("DynamicQuantizeMatMul") >= (3 if packed else 4) * POST.layers

@@ -60,6 +60,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no biases": {"bias": False, "norm": "pre"},
     "rms norm, gated": {"norm": "pre", "norm_kind": "rms", "gated": True, "activation": "gelu_tanh", "bias": False},
     "relative positions": {"positions": "none", "relative_buckets": 32, "relative_distance": 20},
+    "relative positions by layer": {
+        "positions": "none",
+        "relative_buckets": 32,
+        "relative_distance": 20,
+        "relative_by_layer": True,
+        "decoder_layers": 3,
+    },
     "no positions at all": {"positions": "none", "heads": 4},
     "a norm behind the embedding": {"embedding_norm": True, "scaled_embedding": False, "positions": "learned"},
     "post-norm with a last norm": {"final_norm": True, "positions": "sinusoidal-marian"},

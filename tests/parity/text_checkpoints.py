@@ -94,16 +94,28 @@ def sentence_pieces() -> Tokenizer:
 @cache
 def deberta_pieces() -> Tokenizer:
     """DeBERTa's: a unigram model under BERT's special tokens."""
+    return _unigram_pieces(["[PAD]", "[CLS]", "[SEP]", "[UNK]"], [normalizers.NFC(), normalizers.Strip(left=False)])
+
+
+@cache
+def albert_pieces() -> Tokenizer:
+    """ALBERT's: a unigram model of lower case."""
+    steps = [normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    return _unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]"], steps)
+
+
+def _unigram_pieces(special: list[str], steps: list[Any]) -> Tokenizer:
     made = Tokenizer(models.Unigram())
-    made.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Strip(left=False)])
+    made.normalizer = normalizers.Sequence(steps)
     made.pre_tokenizer = pre_tokenizers.Metaspace()
     made.decoder = decoders.Metaspace()
-    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
-    trainer = trainers.UnigramTrainer(vocab_size=400, special_tokens=special, unk_token="[UNK]", show_progress=False)
+    unknown = next(token for token in special if "unk" in token.lower())
+    trainer = trainers.UnigramTrainer(vocab_size=400, special_tokens=special, unk_token=unknown, show_progress=False)
     made.train_from_iterator(SENTENCES, trainer)
     made.add_special_tokens(["[MASK]"])
+    framing = [(token, special.index(token)) for token in ("[CLS]", "[SEP]")]
     made.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=framing
     )
     return made
 
@@ -111,6 +123,8 @@ def deberta_pieces() -> Tokenizer:
 def save_checkpoint(model: PreTrainedModel, tokenizer: Tokenizer, folder: Path) -> PreTrainedTokenizerFast:
     """Write weights, config.json and tokenizer files; returns the tokenizer as transformers has it."""
     names: dict[str, Any] = ROBERTA_NAMES if tokenizer.token_to_id("<s>") is not None else BERT_NAMES
+    if tokenizer.token_to_id("<pad>") is not None:
+        names = {**names, "pad_token": "<pad>", "unk_token": "<unk>"}
     if getattr(model.config, "type_vocab_size", 0) > 1:
         names = {**names, "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)  # type: ignore[no-untyped-call]

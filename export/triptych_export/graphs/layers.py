@@ -26,7 +26,6 @@ from triptych_export.graphs.operators import (
 from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.gpt import GptLayer
-from triptych_training.models.modernbert import ModernBertLayer
 from triptych_training.models.positions import RelativeBias
 from triptych_training.models.rotary import RotaryAttention
 from triptych_training.models.swin import PatchMerging, SwinLayer
@@ -132,7 +131,7 @@ def _rows(linear: nn.Linear, start: int, stop: int) -> nn.Linear:
 class RotaryLayer(nn.Module):
     """Encoder layer with one projection, two rotations and one attention operator."""
 
-    def __init__(self, layer: ModernBertLayer) -> None:
+    def __init__(self, layer: EncoderLayer) -> None:
         super().__init__()
         self.layer = layer
         assert isinstance(layer.attention, RotaryAttention)

@@ -54,16 +54,19 @@ class BertStates(nn.Module):
         self.counted = counted
         self.embedding, self.norm = bert.embedding, bert.norm
         self.relative = None if bert.relative is None else DistanceBias(bert.relative)
-        make = FusedLayer if self.relative is None else UnpackedLayer
+        plain: type[nn.Module] = FusedLayer if self.relative is None else UnpackedLayer
+        make = RotaryLayer if bert.config.theta else plain
         self.layers = nn.ModuleList(make(layer) for layer in bert.layers if isinstance(layer, EncoderLayer))
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
         """Compute hidden states `[B, T, E]`; `numbers` holds the positions, `[1, T]`."""
-        table = self.embedding.positions.weight
-        x = self.embedding.at(ids, segments, functional.embedding(numbers, table) if self.counted else table[: ids.shape[1]])
-        bias = () if self.relative is None else (self.relative(numbers[0]),)
+        table = None if self.embedding.positions is None else self.embedding.positions.weight
+        if table is not None:
+            table = functional.embedding(numbers, table) if self.counted else table[: ids.shape[1]]
+        x = self.embedding.at(ids, segments, table)
+        bias = None if self.relative is None else self.relative(numbers[0])
         for layer in self.layers:
-            x = layer(x, lengths, *bias)
+            x = layer(x, lengths) if isinstance(layer, FusedLayer) else layer(x, lengths, bias)
         return self.norm(x)
 
 

@@ -33,7 +33,7 @@ from triptych_export.onnx_files.decoder import Logits, OnnxSeq2Seq, Seq2Seq
 from triptych_serving.bundle.manifest import AlignmentHeads
 from triptych_training.models.attention import AttentionShape
 from triptych_training.models.blocks import EncoderLayer
-from triptych_training.models.positions import RelativeBias
+from triptych_training.models.positions import RelativeBias, split_by_layer
 from triptych_training.models.rnn import Rnn
 from triptych_training.models.transformer import DecoderLayer, Transformer
 
@@ -95,7 +95,7 @@ class SourceEncoder(nn.Module):
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         encoder = model.encoder
-        self.embedding, self.norm = encoder.embedding, encoder.norm
+        self.embedding, self.norm, self.heads = encoder.embedding, encoder.norm, encoder.heads
         self.relative = None if encoder.relative is None else DistanceBias(encoder.relative)
         make = FusedLayer if is_packed(model.config.block.attention, encoder.relative) else UnpackedLayer
         self.layers = nn.ModuleList(make(layer) for layer in encoder.layers if isinstance(layer, EncoderLayer))
@@ -108,8 +108,9 @@ class SourceEncoder(nn.Module):
             places = torch.arange(source.shape[1]) + offsets
             x = self.embedding.at(source, functional.embedding(places, self.embedding.positions.weight))
         bias = None if self.relative is None else self.relative(torch.arange(source.shape[1]))
-        for layer in self.layers:
-            x = layer(x, lengths) if isinstance(layer, FusedLayer) else layer(x, lengths, bias)
+        biases = split_by_layer(bias, self.heads, len(self.layers))
+        for layer, own in zip(self.layers, biases, strict=True):
+            x = layer(x, lengths) if isinstance(layer, FusedLayer) else layer(x, lengths, own)
         return self.norm(x)
 
 
@@ -140,6 +141,7 @@ class CachedDecoder(nn.Module):
         vectors = None if table is None else functional.embedding(positions[:, None], table.weight)
         x = self.decoder.embedding.at(newest, vectors)  # [B, 1, E]
         bias = None if self.relative is None else self.relative.at(positions, self.target_capacity)
+        biases = split_by_layer(bias, self.heads, len(self.decoder.layers))
         attend = self.source_attention(x, last)
         present: list[Tensor] = []
         returned: list[Tensor] = []
@@ -151,7 +153,7 @@ class CachedDecoder(nn.Module):
             own = KeyValues(cache[2 * index], cache[2 * index + 1], self.target_capacity, scales[0])
             other = KeyValues(memory[2 * index], memory[2 * index + 1], self.source_capacity, scales[1])
             packed = layer.attention.query_key_value(layer.attention_residual.enter(x))
-            context, key, value = cached_attention(packed, own, positions, self.heads, bias)
+            context, key, value = cached_attention(packed, own, positions, self.heads, biases[index])
             x = layer.attention_residual.leave(x, layer.attention.output(context))
             query = layer.cross_attention.query(layer.cross_attention_residual.enter(x))
             context, found, unchanged = attend(query, other, weights)
@@ -350,8 +352,9 @@ class ScoreGraph(nn.Module):
         inputs = targets[:, :-1]
         x = self.decoder.embedding(inputs)
         bias = None if self.relative is None else self.relative(torch.arange(inputs.shape[1]))
-        for layer in self.layers:
-            x = layer(x, memory, mask, bias)
+        biases = split_by_layer(bias, self.decoder.heads, len(self.layers))
+        for layer, own in zip(self.layers, biases, strict=True):
+            x = layer(x, memory, mask, own)
         logits = self.projection(self.decoder.finish(x).flatten(0, 1)).float()  # [B*T, V]
         log_probabilities = torch.log_softmax(logits, dim=-1).gather(1, targets[:, 1:].reshape(-1, 1))
         return log_probabilities.view(targets.shape[0], -1)

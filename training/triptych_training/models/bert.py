@@ -1,7 +1,8 @@
 """BERT (Devlin et al. 2018): a bidirectional encoder, and the pre-training and fine-tuning heads of the BERT family.
 
-RoBERTa (Liu et al. 2019), DistilBERT (Sanh et al. 2019), MPNet (Song et al. 2020) and ELECTRA (Clark et al. 2020) are other
-configurations of this encoder. ModernBERT and DeBERTa are other encoders with the same heads.
+RoBERTa (Liu et al. 2019), DistilBERT (Sanh et al. 2019), MPNet (Song et al. 2020), ELECTRA (Clark et al. 2020), NomicBERT
+(Nussbaum et al. 2024) and GTE (Zhang et al. 2024) are other configurations of this encoder. ModernBERT and DeBERTa are other
+encoders with the same heads.
 
 Shapes: `B` texts, `T` positions, `E` model dimensions, `V` tokens, `C` classes.
 """
@@ -19,6 +20,7 @@ from triptych_training.models.elmo import Elmo
 from triptych_training.models.gpt_encoder import GptForEmbedding
 from triptych_training.models.modernbert import ModernBert, ModernBertConfig
 from triptych_training.models.positions import check_relative, make_relative_bias, sinusoid_table
+from triptych_training.models.rotary import Rotary, RotaryAttention, RotaryScaling
 from triptych_training.models.word2vec import StaticEmbedding
 
 DEVIATION = 0.02  # standard deviation of initial weights
@@ -48,12 +50,18 @@ class BertConfig(PlainHeads):
     pooler_activation: str = "tanh"  # between the pooled state and the classifier; DistilBERT: "relu", ELECTRA: "gelu"
     tied: bool = True  # the masked-token head's output matrix is the token embedding
     embedding_dim: int = 0  # of ELECTRA's embeddings, which are then projected to model_dim; 0: model_dim
+    embedding_norm: bool = True  # normalise the sum of the vectors of a token, its position and its segment
     relative_buckets: int = 0  # of a bias on attention scores that all layers share, in MPNet; 0: none
     relative_distance: int = 128  # tokens from which on all distances share one bucket
+    theta: float = 0.0  # base of rotary positions, which replace the vectors of positions; 0: none
+    rotary_divisor: float = 1.0  # of the rotary frequencies
+    gated: bool = False  # feed-forward network
+    bias: bool = True  # projections inside the layers
 
     def __post_init__(self) -> None:
         at_least(1, self, "vocabulary_size", "layers")
-        at_least(0, self, "segments", "embedding_dim")
+        at_least(0, self, "segments", "embedding_dim", "theta")
+        at_least(1, self, "rotary_divisor")
         check_relative(self)
         one_of(DENSE_ACTIVATIONS, self, "head_activation", "pooler_activation")
         if self.max_positions < 4:
@@ -68,25 +76,25 @@ class BertConfig(PlainHeads):
 
 
 class BertEmbedding(nn.Module):
-    """Sum of token, position and segment vectors, normalised; projected if it is not as wide as the model."""
+    """Sum of token, position and segment vectors, usually normalised; projected if it is not as wide as the model."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         width = config.embedding_dim or config.model_dim
         self.tokens = nn.Embedding(config.vocabulary_size, width, padding_idx=config.pad_id)
-        self.positions = nn.Embedding(config.max_positions, width)
+        self.positions = None if config.theta else nn.Embedding(config.max_positions, width)
         self.segments = nn.Embedding(config.segments, width) if config.segments else None
-        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
+        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
         self.projection = nn.Identity() if width == config.model_dim else nn.Linear(width, config.model_dim)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` ids and segment numbers -> `[B, T, E]`."""
-        return self.at(ids, segments, self.positions.weight[: ids.shape[1]])
+        return self.at(ids, segments, None if self.positions is None else self.positions.weight[: ids.shape[1]])
 
-    def at(self, ids: Tensor, segments: Tensor, positions: Tensor) -> Tensor:
+    def at(self, ids: Tensor, segments: Tensor, positions: Tensor | None) -> Tensor:
         """Embed with the given position vectors, broadcastable to `[B, T, E]`."""
-        total = self.tokens(ids) + positions
+        total = self.tokens(ids) if positions is None else self.tokens(ids) + positions
         if self.segments is not None:
             total = total + (self.segments(segments) if self.segments.num_embeddings > 1 else self.segments.weight[0])
         return self.projection(self.dropout(self.norm(total)))
@@ -102,6 +110,11 @@ class Bert(nn.Module):
         self.relative = make_relative_bias(config, config.heads, bidirectional=True)
         self.layers = nn.ModuleList(EncoderLayer(config.block) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
+        if config.theta:
+            shape, scaling = config.block.attention, RotaryScaling("linear", config.rotary_divisor)
+            rotary = Rotary(config.max_positions, shape.head_dim, config.theta, scaling)
+            for layer in self.layers:
+                layer.attention = RotaryAttention(shape, rotary)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` ids and segment numbers -> hidden states `[B, T, E]`; padding is masked out."""
@@ -284,7 +297,7 @@ def initialise(model: EncoderWithHead) -> None:
     Sinusoids let the first layers recognise neighbouring tokens from the start; random positions must be trained for that.
     """
     model.apply(_initialise)
-    if isinstance(model.bert, Bert):
+    if isinstance(model.bert, Bert) and model.bert.embedding.positions is not None:
         positions = model.bert.embedding.positions.weight
         positions.copy_(sinusoid_table(*positions.shape) * (DEVIATION * math.sqrt(2)))
 

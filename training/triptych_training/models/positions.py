@@ -1,6 +1,7 @@
 """Position information: sinusoids (Vaswani et al. 2017, section 3.5), learned tables, T5's relative bias."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -94,6 +95,11 @@ def make_relative_bias(config: Any, heads: int, bidirectional: bool) -> "Relativ
     if not config.relative_buckets:
         return None
     return RelativeBias(heads, config.relative_buckets, config.relative_distance, bidirectional)
+
+
+def split_by_layer(bias: Tensor | None, heads: int, layers: int) -> Sequence[Tensor | None]:
+    """Split a bias `[B, L*H, T, S]` into those of the layers; one of `heads` heads is that of all layers."""
+    return [bias] * layers if bias is None or bias.shape[1] == heads else bias.chunk(layers, dim=1)
 
 
 class RelativeBias(nn.Module):

@@ -6,6 +6,7 @@ configuration describe BART (Lewis et al. 2019), M2M-100 (Fan et al. 2020), Mari
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from triptych_training.checks import at_least, one_of, token_id
 from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention
 from triptych_training.models.blocks import BlockConfig, EncoderLayer, FeedForward, Residual, make_norm
-from triptych_training.models.positions import POSITIONS, check_relative, make_positions, make_relative_bias
+from triptych_training.models.positions import POSITIONS, check_relative, make_positions, make_relative_bias, split_by_layer
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class TransformerConfig:
     projection_scale: float = 1.0  # factor on the last hidden states
     relative_buckets: int = 0  # buckets of T5's relative attention bias; 0: none
     relative_distance: int = 128  # tokens from which on all distances share one bucket
+    relative_by_layer: bool = False  # each layer has a relative attention bias of its own; else one serves all
 
     def __post_init__(self) -> None:
         at_least(1, self, "vocabulary_size", "encoder_layers", "decoder_layers")
@@ -78,6 +80,10 @@ class TransformerConfig:
         """One layer of the decoder."""
         heads, feedforward_dim = self.decoder_heads or self.heads, self.decoder_feedforward_dim or self.feedforward_dim
         return replace(self.block, heads=heads, feedforward_dim=feedforward_dim)
+
+    def relative_heads(self, heads: int, layers: int) -> int:
+        """Count the heads of a side's relative bias."""
+        return heads * layers if self.relative_by_layer else heads
 
     @property
     def ties_source(self) -> bool:
@@ -157,18 +163,22 @@ class Encoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.embedding = Embedding(config, config.source_vocabulary_size or config.vocabulary_size)
-        self.relative = make_relative_bias(config, config.heads, bidirectional=True)
+        self.heads = config.heads
+        heads = config.relative_heads(self.heads, config.encoder_layers)
+        self.relative = make_relative_bias(config, heads, bidirectional=True)
         self.layers = nn.ModuleList(EncoderLayer(config.block) for _ in range(config.encoder_layers))
         self.norm = make_norm(config.block) if config.ends_with_norm else nn.Identity()
 
     def forward(self, source: Tensor, mask: Tensor | None) -> Tensor:
         """`[B, S]` ids -> `[B, S, E]`; `mask` `[B, 1, 1, S]` is False at padding."""
         x: Tensor = self.embedding(source)
+        masks: Sequence[Tensor | None] = [mask] * len(self.layers)
         if self.relative is not None:
             bias = self.relative(source.shape[1], source.shape[1])
-            mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))  # [B, H, S, S]
-        for layer in self.layers:
-            x = layer(x, mask)
+            bias = bias if mask is None else bias.masked_fill(~mask, float("-inf"))  # [B, H, S, S]
+            masks = split_by_layer(bias, self.heads, len(self.layers))
+        for layer, own in zip(self.layers, masks, strict=True):
+            x = layer(x, own)
         return self.norm(x)
 
 
@@ -176,7 +186,9 @@ class Decoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.embedding = Embedding(config, config.vocabulary_size)
-        self.relative = make_relative_bias(config, config.decoder_block.heads, bidirectional=False)
+        self.heads = config.decoder_block.heads
+        heads = config.relative_heads(self.heads, config.decoder_layers)
+        self.relative = make_relative_bias(config, heads, bidirectional=False)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.norm = make_norm(config.block) if config.ends_with_norm else nn.Identity()
         self.output_scale = config.projection_scale
@@ -190,10 +202,11 @@ class Decoder(nn.Module):
         x: Tensor = self.embedding(target)
         own = None
         if self.relative is not None:
-            bias = self.relative(target.shape[1], target.shape[1])  # [1, H, T, T]
-            own = bias.masked_fill(torch.ones_like(bias[0, 0], dtype=torch.bool).triu(1), float("-inf"))  # the future
-        for layer, keys_values in zip(self.layers, self.project_memory(memory), strict=True):
-            x = layer(x, keys_values, mask, own)
+            whole = self.relative(target.shape[1], target.shape[1])  # [1, H, T, T]
+            own = whole.masked_fill(torch.ones_like(whole[0, 0], dtype=torch.bool).triu(1), float("-inf"))  # the future
+        biases = split_by_layer(own, self.heads, len(self.layers))
+        for layer, keys_values, bias in zip(self.layers, self.project_memory(memory), biases, strict=True):
+            x = layer(x, keys_values, mask, bias)
         return self.finish(x)
 
     def step(
@@ -202,9 +215,9 @@ class Decoder(nn.Module):
         """Decode one token per row: `tokens` `[B, 1]` at `position` -> hidden `[B, 1, E]` and the extended caches."""
         x = self.embedding(tokens, position)
         bias = None if self.relative is None else self.relative(1, position + 1, position)
-        present = []
+        biases, present = split_by_layer(bias, self.heads, len(self.layers)), []
         for index, layer in enumerate(self._layers()):
-            x, keys_values = layer.step(x, memory[index], mask, past[index] if past else None, bias)
+            x, keys_values = layer.step(x, memory[index], mask, past[index] if past else None, biases[index])
             present.append(keys_values)
         return self.finish(x), present
 

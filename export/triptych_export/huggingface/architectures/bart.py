@@ -1,7 +1,8 @@
-"""BART, mBART, mBART-50, M2M100, NLLB-200 and MarianMT checkpoints, OPUS-MT's among them.
+"""BART, MVP, Pegasus, Blenderbot, mBART, mBART-50, M2M100, NLLB-200 and MarianMT checkpoints, OPUS-MT's among them.
 
-Lewis et al. 2019; Liu et al. 2020; Tang et al. 2020; Fan et al. 2020; NLLB Team 2022; Junczys-Dowmunt et al. 2018; Tiedemann
-and Thottingal 2020. `registry.load` says which errors the loaders raise.
+Lewis et al. 2019; Tang, Li et al. 2022; Zhang et al. 2020; Roller et al. 2021; Liu et al. 2020; Tang et al. 2020; Fan et al.
+2020; NLLB Team 2022; Junczys-Dowmunt et al. 2018; Tiedemann and Thottingal 2020. `registry.load` says which errors the loaders
+raise.
 """
 
 import re
@@ -42,24 +43,58 @@ MBART_TOKEN, M2M100_TOKEN, NLLB_TOKEN = r"([a-z]{2}_[A-Z]{2})", r"__([a-z]{2,3})
 UNUSED_POSITIONS = 2  # BART's position tables start after fairseq's padding id, 1
 PAD = 1  # M2M100's computed positions assume this padding id
 BART_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 2, "decoder_start_token_id": 2}
+PEGASUS_DEFAULTS: Mapping[str, object] = {
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "forced_eos_token_id": 1,
+    "decoder_start_token_id": 0,
+}
+BLENDERBOT_DEFAULTS: Mapping[str, object] = {
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "forced_eos_token_id": 2,
+    "decoder_start_token_id": 1,
+    "encoder_no_repeat_ngram_size": 3,
+}
 MBART_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 2}
 M2M100_DEFAULTS: Mapping[str, object] = {"decoder_start_token_id": 2}
 MARIAN_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 0}
 MARIAN_NEUTRAL = {**BART_NEUTRAL, **neutral("decoder_vocab_size")}  # read if the vocabularies are separate
+MVP_NEUTRAL = {**BART_NEUTRAL, **neutral("prompt_length prompt_mid_dim", use_prompt=(False,))}
+BLENDERBOT_NEUTRAL = {**BART_NEUTRAL, **neutral("extra_layer_norm layernorm_variant unk_token_id")}
 MARIAN_TOKEN = r">>(.+)<<"
 LANGUAGE_TOKENS = re.compile("|".join((MBART_TOKEN, M2M100_TOKEN, NLLB_TOKEN, MARIAN_TOKEN)))
 MARIAN_PAIR = re.compile(r"opus-mt-(?:tc-(?:[a-z]+-)*?)?(?P<source>[A-Za-z_]+)-(?P<target>[A-Za-z_]+)$")
 MBART25_LANGUAGES = 25
 IGNORED = ("encoder.version", "decoder.version", "*.encoder.version", "*.decoder.version")
+SINUSOIDS = "*.embed_positions.weight"  # old files also store the computed positions
 
 
 def load_bart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """Load a BART checkpoint: a text-to-text model, or a translation model if languages are given."""
-    generation, tokenizers = _read(folder, "Bart", BART_DEFAULTS)
+    """Load a BART or MVP checkpoint: a text-to-text model, or a translation model if languages are given."""
+    name, defaults = ("Mvp", M2M100_DEFAULTS) if folder.model_type == "mvp" else ("Bart", BART_DEFAULTS)
+    generation, tokenizers = _read(folder, name, defaults)
     model = _bart_model(folder, generation, norm="post")
-    before = tokenizers.before(folder, generation.ends[0])
-    languages = text_to_text(before, generation.first_token).choose(source_language, target_language)
-    return make_source(folder, model, tokenizers, languages, generation)
+    return _text_to_text(folder, model, generation, tokenizers, source_language, target_language)
+
+
+def load_pegasus(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
+    """Load a Pegasus checkpoint: a text-to-text model, or a translation model if languages are given."""
+    generation, tokenizers = _read(folder, "Pegasus", PEGASUS_DEFAULTS)
+    weights = open_weights(folder.path)
+    config = bart_members(folder, weights) | {"norm": "pre", "positions": "sinusoidal-marian"}
+    model = load_model(folder, weights, config, generation, Embeddings.of(folder), bart_rules(), (*IGNORED, SINUSOIDS))
+    return _text_to_text(folder, model, generation, tokenizers, source_language, target_language)
+
+
+def load_blenderbot(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
+    """Load a Blenderbot checkpoint as a text-to-text model, whose sources are what was said before the answer."""
+    generation, tokenizers = _read(folder, "Blenderbot", BLENDERBOT_DEFAULTS)
+    weights = open_weights(folder.path)
+    config = bart_members(folder, weights) | {"norm": "pre", "positions": "learned"}
+    model = load_model(folder, weights, config, generation, Embeddings.of(folder), bart_rules(), IGNORED)
+    return _text_to_text(folder, model, generation, tokenizers, source_language, target_language)
 
 
 def load_mbart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
@@ -104,8 +139,7 @@ def load_marian(folder: Folder, source_language: str = "", target_language: str 
     if not shared:
         size = config["vocabulary_size"]
         config |= {"vocabulary_size": integer(folder, "decoder_vocab_size", size), "source_vocabulary_size": size}
-    ignored = ("*.embed_positions.weight",)  # old files also store the computed positions
-    model = load_model(folder, weights, config, generation, Embeddings.of(folder, shared), bart_rules(), ignored)
+    model = load_model(folder, weights, config, generation, Embeddings.of(folder, shared), bart_rules(), (SINUSOIDS,))
     return make_source(folder, model, tokenizers, languages, generation)
 
 
@@ -113,6 +147,20 @@ def _read(folder: Folder, name: str, defaults: Mapping[str, object]) -> tuple[Ge
     """Read what the families have in common; `name` begins the names of their classes."""
     check_architecture(folder, f"{name}ForConditionalGeneration", f"{name}Model")
     return read_generation(folder, integer(folder, "max_position_embeddings"), defaults), translation_tokenizers(folder)
+
+
+def _text_to_text(
+    folder: Folder,
+    model: Transformer,
+    generation: GenerationSettings,
+    tokenizers: TranslationTokenizers,
+    source: str,
+    target: str,
+) -> TranslationSource:
+    """Assemble a text-to-text model, or a translation model if languages are given."""
+    before = tokenizers.before(folder, generation.ends[0])
+    languages = text_to_text(before, generation.first_token).choose(source, target)
+    return make_source(folder, model, tokenizers, languages, generation)
 
 
 def _bart_model(folder: Folder, generation: GenerationSettings, norm: str) -> Transformer:

@@ -1,14 +1,16 @@
-"""BERT, RoBERTa, MPNet, DistilBERT, ELECTRA, ModernBERT and DeBERTa (v2, v3) checkpoints.
+"""BERT, ERNIE, RoBERTa, MPNet, DistilBERT, ELECTRA, ALBERT, ModernBERT and DeBERTa (v2, v3) checkpoints.
 
-Devlin et al. 2018; Liu et al. 2019; Song et al. 2020; Sanh et al. 2019; Clark et al. 2020; Warner et al. 2024; He et al. 2021.
-RoBERTa's mapping also serves XLM-R (Conneau et al. 2019) and CamemBERT (Martin et al. 2019).
+Devlin et al. 2018; Liu et al. 2019; Song et al. 2020; Sanh et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024;
+He et al. 2021.
+RoBERTa's mapping also serves XLM-R (Conneau et al. 2019), CamemBERT (Martin et al. 2019) and data2vec's model
+of texts (Baevski et al. 2022).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from triptych_export.huggingface.checkpoint.config import ENCODER, activation
+from triptych_export.huggingface.checkpoint.config import ENCODER, activation, flag, integer
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.checkpoint.text import (
     ANSWER,
@@ -33,6 +35,7 @@ POOLER_MEMBERS = (
     "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type"
 )
 BERT_NEUTRAL = {**ENCODER, **neutral(POOLER_MEMBERS, position_embedding_type=("absolute",))}
+ERNIE_NEUTRAL = {**BERT_NEUTRAL, **neutral("task_type_vocab_size enable_recompute")}
 DISTILBERT_NEUTRAL = {
     **ENCODER,
     **neutral("dropout attention_dropout qa_dropout seq_classif_dropout sinusoidal_pos_embds tie_weights_"),
@@ -40,6 +43,16 @@ DISTILBERT_NEUTRAL = {
 # Transformers computes 32 buckets, whatever this says.
 MPNET_NEUTRAL = {**BERT_NEUTRAL, **neutral("", relative_attention_num_buckets=(32,))}
 ELECTRA_NEUTRAL = {**BERT_NEUTRAL, **neutral("summary_activation summary_last_dropout summary_type summary_use_proj")}
+# Files of the first ALBERTs name options of its authors' code.
+ALBERT_NEUTRAL = {
+    **ENCODER,
+    **neutral(
+        "classifier_dropout_prob down_scale_factor gap_size layers_to_keep net_structure_type num_memory_blocks",
+        num_hidden_groups=(1,),
+        inner_group_num=(1,),
+        position_embedding_type=("absolute",),
+    ),
+}
 CLASSIFIER, SPAN, POOLER = Rule("classifier", "classifier"), Rule("span", "qa_outputs"), Rule("pooler.dense", "pooler.dense")
 BERT_PREDICTIONS = (
     Rule("masked_token.transform", "cls.predictions.transform.dense"),
@@ -81,6 +94,11 @@ def _electra_config(folder: Folder, special: SpecialIds) -> BertConfig:
     return replace(config, embedding_dim=folder.config["embedding_size"])
 
 
+def _albert_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    function, width = activation(folder, "hidden_act", "gelu_new"), integer(folder, "embedding_size", 128)
+    return replace(_bert_config(folder, special), activation=function, head_activation=function, embedding_dim=width)
+
+
 def _distilbert_config(folder: Folder, special: SpecialIds) -> BertConfig:
     return BertConfig(
         **encoder_members(folder, special, "dim", "n_heads", "hidden_dim", "n_layers"),
@@ -91,7 +109,7 @@ def _distilbert_config(folder: Folder, special: SpecialIds) -> BertConfig:
     )
 
 
-def _embedding_rules(decoder: str, positions: Change | None = None) -> Sequence[Rule]:
+def embedding_rules(decoder: str, positions: Change | None = None) -> Sequence[Rule]:
     """Rules of the embeddings; `decoder` is the other name of a tied embedding."""
     return (
         Rule("bert.embedding.tokens.weight", "embeddings.word_embeddings.weight", others=[decoder]),
@@ -114,7 +132,7 @@ DISTILBERT_LAYERS = block_rules(LAYERS, "transformer.layer.{i}", DISTILBERT_INPU
 BERT = TextMapping(
     classes=("Bert",),
     config=_bert_config,
-    encoder=lambda _config: (*_embedding_rules("cls.predictions.decoder.weight"), *BERT_LAYERS),
+    encoder=lambda _config: (*embedding_rules("cls.predictions.decoder.weight"), *BERT_LAYERS),
     heads={
         BARE: (),
         MASKED: BERT_PREDICTIONS,
@@ -131,11 +149,12 @@ BERT = TextMapping(
     prefixes=("bert.",),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "cls.*", "classifier.*", "qa_outputs.*"),
 )
+ERNIE = replace(BERT, classes=("Ernie",), prefixes=("ernie.",))
 ROBERTA = TextMapping(
-    classes=("Roberta", "XLMRoberta", "Camembert"),
+    classes=("Roberta", "XLMRoberta", "Camembert", "Data2VecText"),
     config=_roberta_config,
     encoder=lambda config: (
-        *_embedding_rules("lm_head.decoder.weight", positions=lambda rows: rows[_unused_positions(config) :]),
+        *embedding_rules("lm_head.decoder.weight", positions=lambda rows: rows[_unused_positions(config) :]),
         *BERT_LAYERS,
     ),
     heads={
@@ -150,8 +169,31 @@ ROBERTA = TextMapping(
         TOKENS: (CLASSIFIER,),
         ANSWER: (SPAN,),
     },
-    prefixes=("roberta.",),
+    prefixes=("roberta.", "data2vec_text."),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "lm_head.*", "classifier.*", "qa_outputs.*"),
+)
+PRE_BLOCK = ("attention.output.dense", "attention.LayerNorm", "intermediate.dense", "output.dense", "intermediate.LayerNorm")
+ROBERTA_PRELAYERNORM = replace(
+    ROBERTA,
+    classes=("RobertaPreLayerNorm",),
+    config=lambda folder, special: replace(_roberta_config(folder, special), norm="pre"),
+    encoder=lambda config: (
+        Rule("bert.norm", "LayerNorm"),
+        *block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *PRE_BLOCK),  # before RoBERTa's
+        *ROBERTA.encoder(config),
+    ),
+    prefixes=("roberta_prelayernorm.",),
+)
+XL_BLOCK = ("attention.output.dense", "attention.self_attn_layer_norm", "intermediate.dense", "output.dense", "LayerNorm")
+XLM_ROBERTA_XL = replace(
+    ROBERTA,
+    classes=("XLMRobertaXL",),
+    config=lambda folder, special: replace(_roberta_config(folder, special), norm="pre", embedding_norm=False),
+    encoder=lambda config: (
+        Rule("bert.norm", "encoder.LayerNorm"),
+        *block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *XL_BLOCK),  # before RoBERTa's
+        *ROBERTA.encoder(config),
+    ),
 )
 MPNET = replace(
     ROBERTA,
@@ -168,7 +210,7 @@ ELECTRA = TextMapping(
     classes=("Electra",),
     config=_electra_config,
     encoder=lambda _config: (
-        *_embedding_rules("generator_lm_head.weight"),
+        *embedding_rules("generator_lm_head.weight"),
         Rule("bert.embedding.projection", "embeddings_project"),
         *BERT_LAYERS,
     ),
@@ -183,10 +225,36 @@ ELECTRA = TextMapping(
     prefixes=("electra.",),
     ignored=("*position_ids", "*token_type_ids", "discriminator_*", "generator_*", "classifier.*", "qa_outputs.*"),
 )
+ALBERT_LAYER = "encoder.albert_layer_groups.0.albert_layers.0"
+ALBERT_BLOCK = ("attention.dense", "attention.LayerNorm", "ffn", "ffn_output", "full_layer_layer_norm")
+ALBERT_INPUTS = [f"attention.{name}" for name in ("query", "key", "value")]
+ALBERT = TextMapping(
+    classes=("Albert",),
+    config=_albert_config,
+    encoder=lambda _config: (
+        *embedding_rules("predictions.decoder.weight"),
+        Rule("bert.embedding.projection", "encoder.embedding_hidden_mapping_in"),
+        *block_rules(LAYERS, ALBERT_LAYER, ALBERT_INPUTS, *ALBERT_BLOCK),  # all layers have the same weights
+    ),
+    heads={
+        BARE: (),
+        MASKED: (
+            Rule("masked_token.transform", "predictions.dense"),
+            Rule("masked_token.norm", "predictions.LayerNorm"),
+            Rule("masked_token.projection.weight", "predictions.decoder.weight"),
+            Rule("masked_token.projection.bias", "predictions.decoder.bias", others=["predictions.bias"]),
+        ),
+        TEXT: (Rule("pooler.dense", "pooler"), CLASSIFIER),
+        TOKENS: (CLASSIFIER,),
+        ANSWER: (SPAN,),
+    },
+    prefixes=("albert.",),
+    ignored=("*position_ids", "*token_type_ids", "*pooler.*", "predictions.*", "sop_*", "classifier.*", "qa_outputs.*"),
+)
 DISTILBERT = TextMapping(
     classes=("DistilBert",),
     config=_distilbert_config,
-    encoder=lambda _config: (*_embedding_rules("vocab_projector.weight"), *DISTILBERT_LAYERS),
+    encoder=lambda _config: (*embedding_rules("vocab_projector.weight"), *DISTILBERT_LAYERS),
     heads={
         BARE: (),
         MASKED: (
@@ -339,6 +407,16 @@ DEBERTA_V3_PREDICTIONS = (
     Rule("masked_token.norm", "lm_predictions.lm_head.LayerNorm"),
     Rule("masked_token.projection", "lm_predictions.lm_head"),
 )
+
+
+def load_ernie(folder: Folder) -> TextCheckpoint:
+    """Load an ERNIE (Sun et al. 2019, 2021), like `load_text`; without a task's number, all tokens are of the first task."""
+    if not flag(folder, "use_task_id", False):
+        return load_text(folder, ERNIE)
+    tasks, tables = integer(folder, "task_type_vocab_size", 3), ("position_embeddings", "task_type_embeddings")
+    places, kinds = (f"embeddings.{name}.weight" for name in tables)
+    rule = Rule("bert.embedding.positions.weight", places, kinds, change=lambda rows: rows[:-tasks] + rows[-tasks])
+    return load_text(folder, replace(ERNIE, encoder=lambda config: (rule, *ERNIE.encoder(config))))
 
 
 def load_deberta(folder: Folder) -> TextCheckpoint:

@@ -5,7 +5,7 @@ from functools import partial
 
 from triptych_export.errors import WeightsError
 from triptych_export.generation_source import GenerationSource
-from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, t5, timm_vit
+from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, rotary_encoders, t5, timm_vit
 from triptych_export.huggingface.architectures.decoders import load_decoder, load_embedding
 from triptych_export.huggingface.architectures.gpt_decoders import GPTS
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
@@ -22,37 +22,55 @@ Loaded = TranslationSource | GenerationSource | TextCheckpoint | ImageCheckpoint
 # By type: the loader, and what it does not read from config.json because it changes no result.
 TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], TranslationSource], Neutral]] = {
     "bart": (bart.load_bart, BART_NEUTRAL),
+    "blenderbot": (bart.load_blenderbot, bart.BLENDERBOT_NEUTRAL),
     "m2m_100": (bart.load_m2m100, BART_NEUTRAL),
     "marian": (bart.load_marian, bart.MARIAN_NEUTRAL),
     "mbart": (bart.load_mbart, BART_NEUTRAL),
     "mt5": (t5.load_t5, t5.NEUTRAL),
+    "mvp": (bart.load_bart, bart.MVP_NEUTRAL),
+    "pegasus": (bart.load_pegasus, BART_NEUTRAL),
     "t5": (t5.load_t5, t5.NEUTRAL),
+    "umt5": (t5.load_t5, t5.UMT5_NEUTRAL),
 }
 _ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
-LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint | GenerationSource], Neutral]] = {
-    "beit": (image_classifiers.load_beit, image_classifiers.BEIT_NEUTRAL),
+_GTE = partial(load_text, mapping=rotary_encoders.GTE), rotary_encoders.GTE_NEUTRAL
+Loaders = Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint | GenerationSource], Neutral]]
+TEXT_LOADERS: Loaders = {
+    "albert": (partial(load_text, mapping=bert.ALBERT), bert.ALBERT_NEUTRAL),
     "bert": (partial(load_text, mapping=bert.BERT), bert.BERT_NEUTRAL),
     "camembert": _ROBERTA,
+    "data2vec-text": _ROBERTA,
+    "deberta-v2": (bert.load_deberta, bert.DEBERTA_NEUTRAL),
+    "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
+    "electra": (partial(load_text, mapping=bert.ELECTRA), bert.ELECTRA_NEUTRAL),
+    "ernie": (bert.load_ernie, bert.ERNIE_NEUTRAL),
+    "eurobert": (rotary_encoders.load_eurobert, rotary_encoders.EUROBERT_NEUTRAL),
+    "gte": _GTE,
+    "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
+    "mpnet": (partial(load_text, mapping=bert.MPNET), bert.MPNET_NEUTRAL),
+    "new": _GTE,  # in its authors' files
+    "nomic_bert": (partial(load_text, mapping=rotary_encoders.NOMIC_BERT), rotary_encoders.NOMIC_NEUTRAL),
+    "roberta": _ROBERTA,
+    "roberta-prelayernorm": (partial(load_text, mapping=bert.ROBERTA_PRELAYERNORM), bert.BERT_NEUTRAL),
+    "xlm-roberta": _ROBERTA,
+    "xlm-roberta-xl": (partial(load_text, mapping=bert.XLM_ROBERTA_XL), bert.BERT_NEUTRAL),
+}
+LOADERS: Loaders = {
+    **TEXT_LOADERS,
+    "beit": (image_classifiers.load_beit, image_classifiers.BEIT_NEUTRAL),
     "clip": (image_classifiers.load_clip, image_classifiers.CLIP_NEUTRAL),
     "data2vec-vision": (image_classifiers.load_beit, image_classifiers.BEIT_NEUTRAL),
-    "deberta-v2": (bert.load_deberta, bert.DEBERTA_NEUTRAL),
     "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),
     "dinov2": (image_classifiers.load_dino, image_classifiers.DINO_NEUTRAL),
     "dinov2_with_registers": (image_classifiers.load_dino, image_classifiers.DINO_NEUTRAL),
-    "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
-    "electra": (partial(load_text, mapping=bert.ELECTRA), bert.ELECTRA_NEUTRAL),
     "imagegpt": (image_gpt.load_image_gpt, image_gpt.NEUTRAL),
-    "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
-    "mpnet": (partial(load_text, mapping=bert.MPNET), bert.MPNET_NEUTRAL),
     "pvt": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
     "pvt_v2": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
-    "roberta": _ROBERTA,
     "siglip": (image_classifiers.load_clip, image_classifiers.CLIP_NEUTRAL),
     TIMM_WRAPPER: (timm_vit.load_timm, timm_vit.NEUTRAL),
     "swin": (image_classifiers.load_swin, image_classifiers.SWIN_NEUTRAL),
     "vit": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
     "vit_msn": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
-    "xlm-roberta": _ROBERTA,
 }
 DECODERS = {**GPTS, **LLAMAS}
 
@@ -85,9 +103,7 @@ def _loader(folder: Folder, source_language: str, target_language: str) -> tuple
         elsewhere = "" if folder.model_type else folder.elsewhere()
         raise folder.config_error(f"{_kind(folder)} is not supported{elsewhere}; supported are {supported}")
     if folder.model_type in TRANSLATION_LOADERS and folder.has(MODULES):
-        known = (
-            f"bert, roberta, distilbert, xlm-roberta, camembert, mpnet, electra, modernbert, deberta-v2, {', '.join(DECODERS)}"
-        )
+        known = ", ".join((*TEXT_LOADERS, *DECODERS))
         raise folder.config_error(f"{_kind(folder)} is not supported as a sentence encoder ({MODULES}); supported: {known}")
     if folder.model_type in TRANSLATION_LOADERS:
         translate, neutral = TRANSLATION_LOADERS[folder.model_type]

@@ -1,8 +1,13 @@
-"""T5, T5 v1.1, Flan-T5 and mT5 checkpoints (Raffel et al. 2020; Shazeer 2020; Chung et al. 2022; Xue et al. 2020)."""
+"""T5, T5 v1.1, Flan-T5, mT5 and umT5 checkpoints.
+
+Raffel et al. 2020; Shazeer 2020; Chung et al. 2022; Xue et al. 2020; Chung et al. 2023.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import torch
 
 from triptych_export.huggingface.checkpoint.config import ACTIVATIONS, ENCODER_DECODER, check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
@@ -21,6 +26,7 @@ TRAINED = 512  # tokens of the training texts
 TRANSLATION = re.compile(r"translation_(?P<source>\w+)_to_(?P<target>\w+)")
 PROJECTIONS = ("q", "k", "v", "o")
 NEUTRAL = {**ENCODER_DECODER, **neutral("dropout_rate initializer_factor")}
+UMT5_NEUTRAL = {**NEUTRAL, **neutral("scalable_attention")}  # in the published files, and transformers does not read it
 DEFAULTS: Mapping[str, object] = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
 # An unused weight in T5's first checkpoints.
 IGNORED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
@@ -28,7 +34,7 @@ IGNORED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weig
 
 def load_t5(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
     """Load a T5: a translation model for the prefixes of config.json, or without any (or for "und") a text-to-text model."""
-    kind = {"t5": "T5", "mt5": "MT5"}[folder.model_type]
+    kind = {"t5": "T5", "mt5": "MT5", "umt5": "UMT5"}[folder.model_type]
     old = ("T5WithLMHeadModel",) if kind == "T5" else ()
     # mT5's checkpoints may have been saved by T5's classes.
     check_architecture(folder, f"{kind}ForConditionalGeneration", f"{kind}Model", "T5ForConditionalGeneration", *old)
@@ -42,7 +48,7 @@ def load_t5(folder: Folder, source_language: str = "", target_language: str = ""
     languages = _languages(tasks, before, generation).choose(source_language, target_language)
     weights = open_weights(folder.path)
     config = _members(folder)
-    model = load_model(folder, weights, config, generation, Embeddings.of(folder, tied=True), _rules(config["gated"]), IGNORED)
+    model = load_model(folder, weights, config, generation, Embeddings.of(folder, tied=True), _rules(config), IGNORED)
     return make_source(folder, model, tokenizers, languages, generation)
 
 
@@ -50,9 +56,9 @@ def _members(folder: Folder) -> dict[str, Any]:
     """Members of TransformerConfig."""
     gated, function = _feed_forward(folder)
     layers, width = integer(folder, "num_layers"), integer(folder, "d_model")
-    # The first T5 ties its embeddings and scales outputs, T5 v1.1 and mT5 do neither.
+    # The first T5 ties its embeddings and scales outputs, T5 v1.1 and mT5 do neither; transformers scales all outputs of umT5.
     given = folder.config.get("scale_decoder_outputs", folder.config.get("tie_word_embeddings", True))
-    scales = folder.model_type == "t5" and given is not False
+    scales = folder.model_type == "umt5" or (folder.model_type == "t5" and given is not False)
     return {
         "vocabulary_size": integer(folder, "vocab_size"),
         "model_dim": width,
@@ -73,13 +79,14 @@ def _members(folder: Folder) -> dict[str, Any]:
         "scaled_embedding": False,
         "relative_buckets": integer(folder, "relative_attention_num_buckets", 32),
         "relative_distance": integer(folder, "relative_attention_max_distance", 128),
+        "relative_by_layer": folder.model_type == "umt5",
         "projection_scale": width**-0.5 if scales else 1.0,
     }
 
 
 def _feed_forward(folder: Folder) -> tuple[bool, str]:
     """Return whether the feed-forward is gated, and our name of its activation."""
-    name = str(folder.config.get("feed_forward_proj", "relu"))
+    name = str(folder.config.get("feed_forward_proj", "relu" if folder.model_type == "t5" else "gated-gelu"))
     function = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")  # T5 v1.1 calls the approximation gelu
     if function not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
@@ -91,22 +98,29 @@ def _feed_forward(folder: Folder) -> tuple[bool, str]:
     return gated, ACTIVATIONS[function]
 
 
-def _rules(gated: bool) -> Sequence[Rule]:
-    cross = "decoder.block.{i}.layer.1"
+def _rules(config: Mapping[str, Any]) -> Sequence[Rule]:
+    cross, by_layer = "decoder.block.{i}.layer.1", config["relative_by_layer"]
     return (
-        *_side_rules("encoder", 1, gated),
-        *_side_rules("decoder", 2, gated),
+        *_side_rules("encoder", 1, config["gated"], config["encoder_layers"] if by_layer else 1),
+        *_side_rules("decoder", 2, config["gated"], config["decoder_layers"] if by_layer else 1),
         *cross_attention_rules(f"{cross}.EncDecAttention", PROJECTIONS, f"{cross}.layer_norm"),
     )
 
 
-def _side_rules(side: str, last: int, gated: bool) -> Sequence[Rule]:
-    """Rules of the blocks of one side; `last` is the index of the feed-forward sub-layer."""
+def _side_rules(side: str, last: int, gated: bool, tables: int) -> Sequence[Rule]:
+    """Rules of the blocks of one side.
+
+    `last` is the index of the feed-forward sub-layer; the first `tables` layers have a relative bias.
+    """
     ours, theirs, inner = f"{side}.layers.{{i}}", f"{side}.block.{{i}}.layer", f"{last}.DenseReluDense"
     *query_key_value, output = (f"0.SelfAttention.{name}" for name in PROJECTIONS)
     expand = f"{inner}.wi_1" if gated else f"{inner}.wi"
     return (
-        Rule(f"{side}.relative.table", f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"),
+        Rule(
+            f"{side}.relative.table",
+            *(f"{side}.block.{layer}.layer.0.SelfAttention.relative_attention_bias" for layer in range(tables)),
+            change=lambda rows: torch.cat(rows.chunk(tables), dim=1),
+        ),
         Rule(f"{side}.norm", f"{side}.final_layer_norm"),
         Rule(f"{ours}.feedforward.gate", f"{theirs}.{inner}.wi_0"),
         *block_rules(ours, theirs, query_key_value, output, "0.layer_norm", expand, f"{inner}.wo", f"{last}.layer_norm"),

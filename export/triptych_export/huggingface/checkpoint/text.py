@@ -29,6 +29,7 @@ KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 TRANSFORMER_FILES = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
 )
+POSITIONS = "max_position_embeddings"
 SHORTEST_LIMIT = 4  # tokens
 LONGEST_LIMIT = 10**6  # larger ones stand for "none"
 SHOWN = 8  # special tokens on the card
@@ -230,8 +231,7 @@ def _shorten(model: EncoderModel | GptForEmbedding, limit: int) -> None:
         model.config = model.bert.config = model.bert.gpt.config = replace(model.config, max_positions=limit)
         return
     model.config = model.bert.config = replace(model.config, max_positions=limit)
-    if isinstance(model.bert, Bert):
-        positions = model.bert.embedding.positions
+    if isinstance(model.bert, Bert) and (positions := model.bert.embedding.positions) is not None:
         positions.weight, positions.num_embeddings = nn.Parameter(positions.weight[:limit].clone(), requires_grad=False), limit
 
 
@@ -325,8 +325,11 @@ def encoder_members(
     heads: str = "num_attention_heads",
     feedforward_dim: str = "intermediate_size",
     layers: str = "num_hidden_layers",
+    positions: int | None = None,
 ) -> dict[str, Any]:
     """Members that all encoders' configs share, from members of config.json with the given names.
+
+    `positions` is the default of the number of positions.
 
     Raises:
         KeyError: a member is missing.
@@ -338,7 +341,7 @@ def encoder_members(
         "heads": config[heads],
         "feedforward_dim": config[feedforward_dim],
         "layers": config[layers],
-        "max_positions": config["max_position_embeddings"],
+        "max_positions": integer(folder, POSITIONS, positions) if positions else config[POSITIONS],
         "tied": config.get("tie_word_embeddings", True),
         "pad_id": special.pad,
         "cls_id": special.cls,

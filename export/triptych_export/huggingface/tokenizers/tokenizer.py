@@ -26,6 +26,7 @@ EXTRA_IDS = 100  # of T5, unless tokenizer_config.json says otherwise
 
 BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
 PLAIN = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+ALBERT = {**BERT, "unk_token": "<unk>", "pad_token": "<pad>"}
 FAIRSEQ = {**PLAIN, "bos_token": "<s>", "sep_token": "</s>", "cls_token": "<s>", "mask_token": "<mask>"}
 
 
@@ -113,7 +114,8 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
             made = TranslationTokenizers(made.source, fast_tokenizer(folder, tokens), bare=True)
     else:
         made = TranslationTokenizers(family.make(folder, tokens))
-    if _adds_nothing(made.source) and not made.bare and tokens.name("cls_token"):
+    framed = tokens.name("cls_token") and family.make is not _blenderbot  # whose sources have an end token only
+    if _adds_nothing(made.source) and not made.bare and framed:
         _frame_texts(made.source, folder, family, tokens)
     frame = made.source.encode("").ids
     end = tokens.name("eos_token") or tokens.name("sep_token")  # of BERT's tokenizers, which some BART models have
@@ -180,11 +182,31 @@ def _deberta(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     return _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, [tokens.name("mask_token")])
 
 
+def _albert(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    config, model = folder.members(CONFIG), _read(folder, "spiece.model")
+    tokenizer = _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, [tokens.name("mask_token")])
+    steps: list[normalizers.Normalizer] = [normalizers.Replace(quotes, '"') for quotes in ("``", "''")]
+    if not config.get("keep_accents", False):
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if config.get("do_lower_case", True):
+        steps.append(normalizers.Lowercase())
+    tokenizer.normalizer = normalizers.Sequence([*steps, tokenizer.normalizer])
+    return tokenizer
+
+
 def _t5(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     model = _read(folder, "spiece.model")
     config = folder.members(CONFIG)
     extra = [f"<extra_id_{number}>" for number in reversed(range(config.get("extra_ids", EXTRA_IDS)))]
     return _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, extra)
+
+
+def _pegasus(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    model = _read(folder, "spiece.model")
+    unused = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, folder.members(CONFIG).get("offset", 103)))]
+    names = [tokens.name("pad_token"), tokens.name("eos_token"), *unused, *(piece.text for piece in model.pieces[2:])]
+    tokens = SpecialTokens(tokens.roles, (*tokens.additional, *map(special_token, unused)), tokens.placed)
+    return _tokenizer(folder, model, names, tokens, ())
 
 
 def _tokenizer(
@@ -250,6 +272,14 @@ def byte_level(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     return tokenizer
 
 
+def _blenderbot(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    """Load a tokenizer that puts a space before a text unless a file forbids it."""
+    tokenizer = byte_level(folder, tokens)
+    spaced = folder.members(CONFIG).get("add_prefix_space", True)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+    return tokenizer
+
+
 def adds_space(folder: Folder) -> bool:
     """Tell whether a space is put before a text's first word."""
     return bool(folder.members(CONFIG).get("add_prefix_space", False))
@@ -274,8 +304,10 @@ FAMILIES = {
     "DistilBertTokenizer": Family(word_piece, BERT),
     "MPNetTokenizer": Family(word_piece, {**FAIRSEQ, "unk_token": "[UNK]"}),
     "DebertaV2Tokenizer": Family(_deberta, BERT),
+    "AlbertTokenizer": Family(_albert, ALBERT),
     "RobertaTokenizer": Family(byte_level, FAIRSEQ),
     "BartTokenizer": Family(byte_level, FAIRSEQ),
+    "BlenderbotTokenizer": Family(_blenderbot, FAIRSEQ),
     "XLMRobertaTokenizer": Family(_fairseq(), FAIRSEQ),
     "CamembertTokenizer": Family(_camembert, FAIRSEQ),
     "MBartTokenizer": Family(_fairseq(language_codes.MBART), FAIRSEQ),
@@ -283,9 +315,11 @@ FAMILIES = {
     "NllbTokenizer": Family(_fairseq(language_codes.NLLB), FAIRSEQ),
     "M2M100Tokenizer": Family(_m2m100, {**PLAIN, "bos_token": "<s>"}),
     "MarianTokenizer": Family(_marian_source, PLAIN),
+    "PegasusTokenizer": Family(_pegasus, {**PLAIN, "mask_token": "<mask_2>"}),
     "T5Tokenizer": Family(_t5, PLAIN),
 }
 FAMILIES["MT5Tokenizer"] = FAMILIES["T5Tokenizer"]
+FAMILIES["MvpTokenizer"] = FAMILIES["BartTokenizer"]
 FAMILIES["ElectraTokenizer"] = FAMILIES["BertTokenizer"]
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend", "GPT2Tokenizer", "GPT2TokenizerFast")
 GPT2_CLASSES = ("GPT2Tokenizer", "CodeGenTokenizer")
@@ -294,17 +328,29 @@ CLASSES = {
     "bert": "BertTokenizer",
     "distilbert": "DistilBertTokenizer",
     "electra": "BertTokenizer",
+    "ernie": "BertTokenizer",
+    "albert": "AlbertTokenizer",
     "mpnet": "MPNetTokenizer",
     "modernbert": "BertTokenizer",  # whose special tokens it has; its vocabulary is in tokenizer.json
+    "nomic_bert": "BertTokenizer",
+    "gte": "XLMRobertaTokenizer",
+    "new": "XLMRobertaTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "roberta": "RobertaTokenizer",
+    "roberta-prelayernorm": "RobertaTokenizer",
+    "data2vec-text": "RobertaTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
+    "xlm-roberta-xl": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",
     "bart": "BartTokenizer",
+    "mvp": "BartTokenizer",
+    "blenderbot": "BlenderbotTokenizer",
     "mbart": "MBartTokenizer",
     "marian": "MarianTokenizer",
+    "pegasus": "PegasusTokenizer",
     "t5": "T5Tokenizer",
     "mt5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
 }
 
 
@@ -354,7 +400,7 @@ def _frame_texts(tokenizer: Tokenizer, folder: Folder, family: Family, tokens: S
     """Add special tokens around a text or a pair."""
     first, last = tokens.name("cls_token"), tokens.name("sep_token")
     ids = [(name, token_id(tokenizer, folder, name)) for name in (first, last)]
-    if family.roles is BERT:
+    if family.roles in (BERT, ALBERT):
         single, pair = [f"{first}:0", "$A:0", f"{last}:0"], ["$B:1", f"{last}:1"]
         tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=[*single, *pair], special_tokens=ids)
     elif family.make is byte_level:

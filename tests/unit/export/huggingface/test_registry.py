@@ -28,7 +28,7 @@ from ....fixtures.json_files import edit_json, write_json
 from ....fixtures.toy import HERE
 
 SUPPORTED = (
-    "supported are encoder-decoders: bart, m2m_100, marian, mbart, mt5, t5; "
+    "supported are encoder-decoders: bart, blenderbot, m2m_100, marian, mbart, mt5, mvp, pegasus, t5, umt5; "
     "decoders: codegen, ernie4_5, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, "
     "granite, helium, llama, mistral, opt, phi, phi3, qwen2, qwen3, smollm3, stablelm, starcoder2; encoders: "
 )
@@ -97,6 +97,7 @@ def test_encoders_take_no_languages(tmp_path: Path) -> None:
             "missing encoder.block.0.layer.1.DenseReluDense.wi_0.weight",
         ),
         ("bart", {"rope_theta": 1e4}, "rope_theta: 10000.0 is not supported, and may change the results"),
+        ("mvp", {"use_prompt": True}, "use_prompt: True is not supported; supported: False"),
         ("bart", {"is_decoder": True}, "is_decoder: True is not supported; supported: False"),
         (
             "t5",
@@ -117,7 +118,9 @@ def test_unsupported_members_are_named(model: str, changes: dict[str, Any], mess
 def test_an_encoder_decoder_that_is_a_sentence_encoder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "modules.json").write_text("[]", encoding="utf-8")
     message = fault(tmp_path, {"model_type": "t5", "architectures": ["T5EncoderModel"]})
-    assert "model_type 't5' (T5EncoderModel) is not supported as a sentence encoder (modules.json); supported: bert" in message
+    assert (
+        "model_type 't5' (T5EncoderModel) is not supported as a sentence encoder (modules.json); supported: albert" in message
+    )
 
 
 def test_a_folder_of_an_old_sentence_encoder_names_the_remedy(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from triptych_serving.text.vocabulary import Vocabulary
 from ....fixtures.encoders import tokenizer as word_pieces
 from ....fixtures.json_files import edit_json, write_json
 from ....fixtures.piece_folders import (
+    ALBERT_IDS,
     CODES,
     DEBERTA_IDS,
     T5_IDS,
@@ -55,13 +56,15 @@ ODD = (
     "zero\u200bwidth \ufeffmark \x07bell soft\u00adhyphen",
 )
 LINES = (*PLAIN, *ODD)
-TEXT = ("xlm-roberta", "camembert", "deberta")
+TEXT = ("xlm-roberta", "camembert", "deberta", "albert")
 CLASSES = {
     "mbart": transformers.MBartTokenizer,
     "mbart50": transformers.MBart50Tokenizer,
     "xlm-roberta": transformers.XLMRobertaTokenizer,
     "camembert": transformers.CamembertTokenizer,
     "deberta": transformers.DebertaV2Tokenizer,
+    "albert": transformers.AlbertTokenizer,
+    "pegasus": transformers.PegasusTokenizer,
     "t5": transformers.T5Tokenizer,
 }
 
@@ -119,9 +122,10 @@ def _vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 FOLDERS: dict[str, tuple[int, dict[str, Any]]] = {  # size and options of the model
-    **dict.fromkeys(("nllb", "mbart", "mbart50", *TEXT, "m2m100"), (300, {})),
+    **dict.fromkeys(("nllb", "mbart", "mbart50", *TEXT[:-1], "m2m100"), (300, {})),
     "deberta": (300, DEBERTA_IDS),
     "t5": (500, T5_IDS),
+    "pegasus": (500, T5_IDS),
     "mt5": (500, {**T5_IDS, "byte_fallback": True}),
 }
 MODEL_OPTIONS: list[dict[str, Any]] = [
@@ -203,7 +207,7 @@ def test_marian_codes_are_special(tmp_path: Path, unigram: bytes, other: bytes) 
 
 @pytest.mark.parametrize("family", CLASSES)
 def test_families_equal_transformers(tmp_path: Path, unigram: bytes, family: str) -> None:
-    options = {"t5": T5_IDS, "deberta": DEBERTA_IDS}.get(family)
+    options = {"t5": T5_IDS, "pegasus": T5_IDS, "deberta": DEBERTA_IDS, "albert": ALBERT_IDS}.get(family)
     folder = write_folder(family, tmp_path, train(SENTENCES, 300, **options) if options else unigram)
     theirs = CLASSES[family].from_pretrained(tmp_path)
     mine = _text(tmp_path) if family in TEXT else _source(folder)
@@ -408,6 +412,13 @@ def test_bart_appends_the_end_token(tmp_path: Path, byte_files: Path) -> None:
     assert _ids(_source(tmp_path), PLAIN) == {line: theirs(line)["input_ids"][1:] for line in PLAIN}
 
 
+def test_blenderbot_begins_with_a_space_and_appends_the_end_token(tmp_path: Path, byte_files: Path) -> None:
+    shutil.copytree(byte_files, tmp_path, dirs_exist_ok=True)
+    write_json(tmp_path / "config.json", {"model_type": "blenderbot"})
+    theirs = transformers.BlenderbotTokenizer.from_pretrained(tmp_path)
+    assert _ids(_source(tmp_path), PLAIN) == {line: [*theirs(line, add_special_tokens=False)["input_ids"], 2] for line in PLAIN}
+
+
 def _fast(path: Path, tokenizer: Tokenizer, model_type: str, **settings: Any) -> Path:
     """A folder with a tokenizer.json."""
     tokenizer.save(str(path / "tokenizer.json"))
@@ -502,10 +513,10 @@ def test_unusable_files_are_rejected(tmp_path: Path, bpe: bytes, unigram: bytes)
             translation_tokenizers(Folder(tmp_path / folder))
 
     write_json(tmp_path / "config.json", {"model_type": "llama"})
-    rejected("no tokenizer is known for 'llama', expected one of BartTokenizer, ")
+    rejected("no tokenizer is known for 'llama', expected one of AlbertTokenizer, ")
     write_json(tmp_path / "config.json", {"model_type": "bert"})
     write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"})
-    rejected(r"tokenizer_class: 'BertJapaneseTokenizer' is not supported without tokenizer\.json; supported: BartTokenizer, ")
+    rejected(r"tokenizer_class: 'BertJapaneseTokenizer' is not supported without tokenizer\.json; supported: AlbertTokenizer, ")
     (tmp_path / "tokenizer_config.json").unlink()
     write_json(tmp_path / "config.json", {"model_type": "t5"})
     rejected(r"no tokenizer, expected tokenizer\.json or spiece\.model")

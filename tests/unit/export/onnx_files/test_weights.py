@@ -54,12 +54,13 @@ def test_an_encoder_decoder_that_can_be_neither_rebuilt_nor_served_is_refused(tm
     """tests/parity serves one that can be."""
     folder = small_model("pegasus", "tied", tmp_path)
     (folder / "model.safetensors").unlink()
+    edit_json(folder / "config.json", model_type="pegasus_new")
     for file in (unpacked("optimum") / "pegasus").glob("*.onnx"):
         shutil.copy(file, folder)
     with pytest.raises(SourceError, match=r"precision int8: .* has fp32, and is served as it is"):
         open_checkpoint(str(folder), ExportOptions(tmp_path, precisions=["int8"]))
     (folder / "encoder_model.onnx").write_bytes((folder / "decoder_model_merged.onnx").read_bytes())
-    with pytest.raises(SourceError, match=r"'pegasus'.*nor can the file be served as it is: "):
+    with pytest.raises(SourceError, match=r"'pegasus_new'.*nor can the file be served as it is: "):
         open_checkpoint(str(folder), ExportOptions(tmp_path))
 
 

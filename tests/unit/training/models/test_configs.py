@@ -49,6 +49,8 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (BERT, {"layers": 0}, "layers: 0 is below 1"),
     (BERT, {"embedding_dim": -1}, "embedding_dim: -1 is below 0"),
     (BERT, {"relative_buckets": 3}, "relative_buckets: 3 is below 4"),
+    (BERT, {"theta": -1.0}, "theta: -1.0 is below 0"),
+    (BERT, {"rotary_divisor": 0.5}, "rotary_divisor: 0.5 is below 1"),
     (BERT, {"segments": -1}, "segments: -1 is below 0"),
     (BERT, {"pooler_activation": "sin"}, "pooler_activation: 'sin' is unknown; choose one of relu, gelu, gelu_tanh, silu,"),
     (BERT, {"max_positions": 3}, "max_positions: 3 is below 4: [CLS], a token, [SEP] twice"),

@@ -25,6 +25,7 @@ VARIANTS: list[dict[str, Any]] = [
         **{"head_dim": 6, "scaled_attention": False, "scaled_embedding": False, "projection_scale": 0.25},
         **{"relative_buckets": 6, "relative_distance": 10},
     },
+    {"positions": "none", "relative_buckets": 6, "relative_distance": 10, "relative_by_layer": True, "decoder_heads": 4},
 ]
 
 

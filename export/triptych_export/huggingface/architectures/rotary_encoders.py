@@ -1,0 +1,194 @@
+"""Encoders with rotary positions and gated feed-forwards: NomicBERT and GTE, else like BERT, and EuroBERT, else like Llama.
+
+Nussbaum et al. 2024; Zhang et al. 2024; Boizard et al. 2025. The config.json of the first two has other members in files of
+their authors' code than in those of transformers. The weights have the same names in both.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, POOLER, embedding_rules
+from triptych_export.huggingface.architectures.decoder_config import check_number, llama_members, rotary
+from triptych_export.huggingface.architectures.decoders import load_embedding
+from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
+from triptych_export.huggingface.checkpoint.config import ENCODER, activation, check_architecture, integer
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
+from triptych_export.huggingface.checkpoint.text import (
+    BARE,
+    MASKED,
+    MODULES,
+    TEXT,
+    TOKENS,
+    SpecialIds,
+    TextMapping,
+    encoder_members,
+)
+from triptych_export.huggingface.folder import Folder, neutral
+from triptych_training.checkpoints.encoder import TextCheckpoint
+from triptych_training.models.bert import BertConfig, EncoderConfig
+
+NOMIC_SIZES = {
+    "model_dim": "n_embd",
+    "heads": "n_head",
+    "feedforward_dim": "n_inner",
+    "layers": "n_layer",
+}  # its authors' names
+# Scaled rotary positions of the authors' code begin behind the positions of the training, of which there are no more here.
+NOMIC_NEUTRAL = {
+    **ENCODER,
+    **neutral(
+        """
+        activation_function attn_pdrop embd_pdrop resid_pdrop dense_seq_output fused_bias_fc fused_dropout_add_ln
+        max_trained_positions n_positions pad_vocab_size_multiple parallel_block_tied_norm reorder_and_upcast_attn
+        rotary_scaling_factor summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+        use_flash_attn use_xentropy
+        """,
+        causal=(False,),
+        mlp_fc1_bias=(False,),
+        mlp_fc2_bias=(False,),
+        parallel_block=(False,),
+        prenorm=(False,),
+        qkv_proj_bias=(False,),
+        rotary_emb_fraction=(1.0,),
+        rotary_emb_interleaved=(False,),
+        scale_attn_by_inverse_layer_idx=(False,),
+        scale_attn_weights=(True,),
+        use_rms_norm=(False,),
+    ),
+}
+GTE_NEUTRAL = {
+    **ENCODER,
+    **neutral(
+        "logn_attention_clip1 unpad_inputs use_memory_efficient_attention",
+        layer_norm_type=("layer_norm",),
+        logn_attention_scale=(False,),
+        pack_qkv=(True,),
+        position_embedding_type=("rope",),
+    ),
+}
+
+
+def _nomic_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    config, old = folder.config, "n_embd" in folder.config
+    if (function := config.get("activation_function", "swiglu")) != "swiglu":
+        raise ValueError(f"activation_function: {function!r} is not supported; supported: 'swiglu'")
+    members = encoder_members(folder, special, **(NOMIC_SIZES if old else {}), positions=2_048)
+    if (head_dim := config.get("head_dim")) is not None and head_dim * members["heads"] != members["model_dim"]:
+        raise ValueError(f"head_dim: {head_dim} is not supported; supported: the width divided by the number of heads")
+    return BertConfig(
+        **members,
+        **_rotary_members(folder, 1_000.0, "rotary_emb_base"),
+        segments=integer(folder, "type_vocab_size", 2),
+        activation=activation(folder, "hidden_act", "silu"),
+        norm_epsilon=config.get("layer_norm_epsilon" if old else "layer_norm_eps", 1e-12),
+        head_activation=activation(folder, "hidden_act", "silu"),
+        gated=True,
+        bias=False,
+    )
+
+
+def _gte_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    config, scaling = folder.config, folder.config.get("rope_scaling")
+    made = BertConfig(
+        **encoder_members(folder, special),
+        segments=integer(folder, "type_vocab_size", 1),
+        activation=activation(folder, "hidden_act"),
+        norm_epsilon=config.get("layer_norm_eps", 1e-12),
+        gated=True,
+    )
+    if isinstance(scaling, dict) and scaling.keys() == {"type", "factor"} and scaling["type"] == "ntk":
+        # Of the authors' code: transformers calls the same frequencies linearly scaled ones of another base.
+        factor = check_number("rope_scaling: factor", scaling["factor"])
+        base = check_number("rope_theta", config.get("rope_theta", 10_000.0))
+        return replace(made, theta=base * factor, rotary_divisor=factor ** (2 / made.block.attention.head_dim))
+    default = 10_000.0 if folder.model_type == "new" else 160_000.0
+    return replace(made, **_rotary_members(folder, default, "rope_theta"))
+
+
+def _rotary_members(folder: Folder, default: float, base: str) -> dict[str, Any]:
+    """Read the rotary positions; raises ValueError if their scaling is not linear."""
+    theta, scaling = rotary(folder, default, base=base)
+    if scaling is not None and scaling.kind != "linear":
+        raise ValueError(f"rope_type: {scaling.kind!r} is not supported; supported: 'default', 'linear'")
+    return {"theta": theta, "rotary_divisor": scaling.factor if scaling else 1.0}
+
+
+def _nomic_rules(_config: EncoderConfig) -> Sequence[Rule]:
+    layer, block = "encoder.layers.{i}", ("attn.out_proj", "norm1", "mlp.fc11", "mlp.fc2", "norm2")
+    return (
+        Rule("bert.embedding.norm", "emb_ln"),
+        *embedding_rules("cls.predictions.decoder.weight"),
+        Rule(f"{LAYERS}.feedforward.gate", f"{layer}.mlp.fc12"),
+        *block_rules(LAYERS, layer, ["attn.Wqkv"], *block),
+    )
+
+
+def _gte_rules(config: EncoderConfig) -> Sequence[Rule]:
+    layer, inner = "encoder.layer.{i}", f"{LAYERS}.feedforward"
+    both, last = f"{layer}.mlp.up_gate_proj", f"{layer}.mlp.down_proj"
+    block = ("attention.o_proj", "attn_ln", "mlp.up_gate_proj", "mlp.down_proj", "mlp_ln")
+    # Only the last of the three projections has a bias.
+    zeros = [
+        Rule(f"{inner}.{name}.bias", f"{last}.bias", change=lambda bias: bias.new_zeros(config.feedforward_dim))
+        for name in ("expand", "gate")
+    ]
+    return (
+        *embedding_rules("lm_head.decoder.weight"),
+        *zeros,
+        Rule(f"{inner}.expand", both, change=lambda rows: rows.chunk(2)[0]),
+        Rule(f"{inner}.gate", both, change=lambda rows: rows.chunk(2)[1]),
+        *block_rules(LAYERS, layer, ["attention.qkv_proj"], *block),
+    )
+
+
+NOMIC_BERT = TextMapping(
+    classes=("NomicBert",),
+    config=_nomic_config,
+    encoder=_nomic_rules,
+    heads={
+        BARE: (),
+        MASKED: (
+            Rule("masked_token.transform", "cls.predictions.transform.dense"),
+            Rule("masked_token.norm", "cls.predictions.transform.layer_norm"),
+            Rule("masked_token.projection.weight", "cls.predictions.decoder.weight"),
+            Rule("masked_token.projection.bias", "cls.predictions.decoder.bias", others=["cls.predictions.bias"]),
+        ),
+        TEXT: (POOLER, CLASSIFIER),
+        TOKENS: (CLASSIFIER,),
+    },
+    prefixes=("nomic_bert.",),
+    ignored=("*inv_freq", "*pooler.*", "cls.*", "classifier.*"),
+)
+GTE = TextMapping(
+    classes=("Gte", "New"),
+    config=_gte_config,
+    encoder=_gte_rules,
+    heads={
+        BARE: (),
+        MASKED: (
+            Rule("masked_token.transform", "lm_head.dense"),
+            Rule("masked_token.norm", "lm_head.norm"),
+            Rule("masked_token.projection", "lm_head.decoder"),
+        ),
+        TEXT: (POOLER, CLASSIFIER),
+        TOKENS: (CLASSIFIER,),
+    },
+    prefixes=("gte.", "new."),
+    ignored=("*inv_freq", "*position_ids", "*pooler.*", "lm_head.*", "classifier.*"),
+)
+
+
+def load_eurobert(folder: Folder) -> TextCheckpoint:
+    """Load a EuroBERT without a head, for embeddings: a Llama that attends in both directions."""
+    if not folder.has(MODULES):
+        check_architecture(folder, EUROBERT.architecture)
+    return load_embedding(folder, EUROBERT)
+
+
+def _eurobert_members(folder: Folder) -> Mapping[str, Any]:
+    return {**llama_members(folder, epsilon=1e-5), "bidirectional": True}
+
+
+EUROBERT = replace(LLAMAS["llama"], architecture="EuroBertModel", members=_eurobert_members)
+EUROBERT_NEUTRAL = {**EUROBERT.neutral, **neutral("classifier_pooling mask_token_id tie_word_embeddings clf_pooling")}
