@@ -261,11 +261,18 @@ def _members(folder: CTranslate2Folder, weights: StoredWeights) -> dict[str, Any
         "embedding_norm": "encoder.layernorm_embedding.weight" in weights,
         "scaled_embedding": _scales_embeddings(folder, width),
         "scaled_attention": not any(name.endswith(".queries_scale") for name in values),
+        "relative_by_layer": _has_biases_by_layer(folder),
         "relative_buckets": weights[f"encoder.{BIAS}"][0] if f"encoder.{BIAS}" in weights else 0,
         "relative_distance": int(folder.value("layer_0.self_attention.relative_attention_max_distance", 128)),
         "projection_bias": PROJECTION_BIAS in weights,
         "projection_scale": values.get("decoder.scale_outputs", 1.0),
     }
+
+
+def _has_biases_by_layer(folder: CTranslate2Folder) -> bool:
+    """Tell whether each layer has its own relative bias, as in umT5; others repeat that of the first one."""
+    stored = [folder.file.stored_name(name) for name in folder.file.shapes if name.endswith(".relative_attention_bias")]
+    return len(set(stored)) > len(EMBEDDINGS)
 
 
 def _scales_embeddings(folder: CTranslate2Folder, width: int) -> bool:
@@ -279,17 +286,13 @@ def _scales_embeddings(folder: CTranslate2Folder, width: int) -> bool:
 
 
 def _check_values(folder: CTranslate2Folder) -> None:
-    """Refuse values of model.bin that are not known, and layers that differ in ways that are not supported."""
+    """Refuse values of model.bin that are not known."""
     for name, value in folder.file.values.items():
         last = name.rpartition(".")[2]
         if last not in NEUTRAL or NEUTRAL[last] not in (None, value):
             raise folder.config_error(f"{name}: {value} is not supported")
         if last == "queries_scale" and value != 1.0:
             raise folder.config_error(f"{name}: {value} is not supported; supported: 1")
-    for name in folder.file.shapes:
-        side, _, rest = name.partition(".layer_")
-        if rest.endswith(".relative_attention_bias") and folder.file.stored_name(name) != f"{side}.{BIAS}":
-            raise folder.config_error(f"{name}: a relative bias of each layer, as in umT5, is not supported")
 
 
 def _computed(folder: CTranslate2Folder, generation: GenerationSettings, targets: int) -> Mapping[str, Tensor]:
@@ -316,13 +319,19 @@ def _rules(config: TransformerConfig, sources: int, targets: int) -> Sequence[Ru
     ]
     for side, (name, *others) in EMBEDDINGS.items():
         layer, theirs = f"{side}.layers.{{i}}", f"{side}.layer_{{i}}"
+        layers = config.encoder_layers if side == "encoder" else config.decoder_layers
+        biases = [f"{side}.{BIAS}".replace("_0.", f"_{i}.") for i in range(layers if config.relative_by_layer else 1)]
         up = "ffn.linear_0_noact" if config.gated else "ffn.linear_0"
         rules += (
             Rule(f"{side}.embedding.tokens.weight", name, change=lengthen[side], others=others),
             Rule(f"{side}.embedding.positions.weight", f"{side}.{POSITIONS}", change=cut),
             Rule(f"{side}.embedding.norm", f"{side}.layernorm_embedding"),
             Rule(f"{side}.norm", f"{side}.layer_norm"),
-            Rule(f"{side}.relative.table.weight", f"{side}.{BIAS}"),
+            Rule(
+                f"{side}.relative.table.weight",
+                *biases,
+                change=partial(_beside, tables=len(biases)),
+            ),
             Rule(f"{layer}.feedforward.gate", f"{theirs}.ffn.linear_0"),
             *block_rules(
                 layer,
@@ -341,6 +350,11 @@ def _rules(config: TransformerConfig, sources: int, targets: int) -> Sequence[Ru
         Rule("decoder.layers.{i}.cross_attention.key_value", f"{cross}.linear_1"),
         *cross_attention_rules(cross, ("linear_0", "", "", "linear_2"), f"{cross}.layer_norm"),
     )
+
+
+def _beside(rows: Tensor, tables: int) -> Tensor:
+    """Put tables that are below each other side by side."""
+    return torch.cat(rows.chunk(tables), dim=1)
 
 
 def _cut(table: Tensor, rows: int) -> Tensor:
