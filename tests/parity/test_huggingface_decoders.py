@@ -33,7 +33,7 @@ from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.image.image_model import ImageModel
 
-from ..fixtures.decoders import END, VARIANTS, small_decoder, small_image_gpt
+from ..fixtures.decoders import END, VARIANTS, YARN, small_decoder, small_image_gpt
 from ..fixtures.json_files import edit_json, write_json
 from ..fixtures.toy import IMAGE_GENERATION_MODELS
 from .test_huggingface_images import as_png, load_image
@@ -94,7 +94,11 @@ ORIGINAL = "original_max_position_embeddings"
 @pytest.mark.parametrize(
     ("variant", "changes", "fault"),
     [
-        ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "rope_type: 'yarn' is not supported"),
+        ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type: 'dynamic' is not supported"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, f"{ORIGINAL}: missing for rope_type 'yarn'"),
+        ("llama", {"rope_parameters": {**YARN, "factor": 0.5}}, "factor: 0.5 is below 1"),
+        ("llama", {"rope_parameters": {**YARN, "truncate": False}}, "truncate: not supported with rope_type 'yarn'"),
+        ("llama", {"rope_parameters": {**YARN, "beta_fast": 0.5}}, "low, high: 1.0 and 0.5 are not ascending"),
         ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "high_freq_factor, low_freq_factor, original"),
         ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: not supported"),
         ("llama", {"num_key_value_heads": 3}, "kv_heads: 3 does not divide heads 4"),
