@@ -158,6 +158,7 @@ OLD_ROPE = {"rope_theta": 500.0, "rope_local_base_freq": 50.0, "rope_scaling": {
     ("variant", "members"),
     [
         *(("qwen2 window", {}), ("qwen3 window", {}), ("smollm3", {})),
+        ("olmo3", {"rope_parameters": None, "rope_scaling": YARN, "rope_theta": 50.0}),
         ("gemma3 tied", {**OLD_ROPE, "rope_parameters": None, "cache_implementation": "hybrid"}),
     ],
 )
@@ -166,7 +167,7 @@ def test_layers_that_older_files_do_not_list_are_known(variant: str, members: di
     expected = load_decoder(tmp_path).model.config
     edit_json(tmp_path / "config.json", layer_types=None, no_rope_layers=None, tie_word_embeddings=None, **members)
     assert load_decoder(tmp_path).model.config == expected
-    assert expected.window_layers == ((0,) if variant == "gemma3 tied" else (1,))
+    assert expected.window_layers == {"gemma3 tied": (0,), "olmo3": (0, 1, 2)}.get(variant, (1,))
 
 
 FACTORS = {"short_factor": [1.0, 1.5, 3.0], "long_factor": [1.0, 5.0, 9.0]}
@@ -223,7 +224,7 @@ def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
     assert load_decoder(tmp_path).model.config.layers == 1
 
 
-@pytest.mark.parametrize("variant", ["ernie", "gemma", "glm", "helium", "neox", "phi", "phi3", "starcoder2"])
+@pytest.mark.parametrize("variant", ["ernie", "gemma", "glm", "helium", "neox", "olmo2", "phi", "phi3", "starcoder2"])
 @pytest.mark.parametrize("edit", ["removed", "null"])
 def test_missing_members_have_the_defaults_of_transformers(variant: str, edit: str, tmp_path: Path) -> None:
     model = small_decoder(variant, tmp_path)

@@ -23,7 +23,7 @@ from triptych_export.graphs.operators import (
     packed_attention,
     rotary_embedding,
 )
-from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention
+from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention, norm_heads
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.gpt import GptLayer
 from triptych_training.models.modernbert import ModernBertLayer
@@ -179,14 +179,8 @@ def _projected(attention: SelfAttention, x: Tensor) -> list[Tensor]:
     """Queries, keys and values `[B, T, H*D]`, the former two normalised, and not yet rotated."""
     query, key, value = attention.query_key_value(x).split(attention.parts, dim=-1)
     if attention.query_norm is not None and attention.key_norm is not None:
-        query = _norm_heads(query, attention.query_norm, attention.heads)
-        key = _norm_heads(key, attention.key_norm, attention.kv_heads)
+        query, key = norm_heads(query, attention.query_norm), norm_heads(key, attention.key_norm)
     return [query, key, value]
-
-
-def _norm_heads(x: Tensor, norm: nn.Module, heads: int) -> Tensor:
-    """Normalise each head of `[B, T, H*D]`."""
-    return norm(torch.unflatten(x, -1, (heads, -1))).flatten(2)
 
 
 def _repeat_heads(x: Tensor, heads: int, times: int) -> Tensor:

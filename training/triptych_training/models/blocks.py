@@ -46,7 +46,8 @@ class BlockConfig:
     gated: bool = False  # multiply the feed-forward's activations by a second projection (Shazeer 2020)
     scaled: bool = True  # divide attention scores by sqrt(head_dim); T5 does not
     input_bias: bool = True  # bias of self-attention's projection to queries, keys and values; ignored without `bias`
-    output_norm: bool = False  # normalise the outputs of sub-layers, too, before they are added (Gemma Team 2024)
+    input_norm: bool = True  # normalise the inputs of sub-layers; ignored with norm "post"
+    output_norm: bool = False  # normalise the outputs of sub-layers before they are added (Gemma Team 2024)
 
     def __post_init__(self) -> None:
         at_least(1, self, "model_dim", "heads", "feedforward_dim")
@@ -147,7 +148,7 @@ class Residual(nn.Module):
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
-        self.norm = make_norm(config)
+        self.norm = make_norm(config) if config.input_norm or not self.pre_norm else nn.Identity()
         self.output_norm = make_norm(config) if config.output_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.drop_path = config.drop_path

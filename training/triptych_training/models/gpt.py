@@ -60,10 +60,12 @@ class GptConfig:
     input_bias: bool = False  # of the projection to queries, keys and values
     output_bias: bool = False  # of attention's other projection
     qk_norm: bool = False  # RMS norm of each head's queries and keys, before their rotation
+    whole_norm: bool = False  # that norm is of all heads together
     attention_scale: float = 0.0  # factor on the attention scores; 0: 1 / sqrt(head_dim)
     attention_cap: float = 0.0  # soft limit of the attention scores; 0: none
     logit_cap: float = 0.0  # the same of the logits
-    output_norm: bool = False  # normalise the outputs of sub-layers, too
+    input_norm: bool = True  # normalise the inputs of sub-layers
+    output_norm: bool = False  # normalise their outputs
     embedding_scale: float = 1.0  # factor on the embeddings, but not on the output matrix
     parallel: bool = False  # attention and feed-forward network read the same input (Wang and Komatsuzaki 2021)
     projection_bias: bool = False  # of the output matrix
@@ -105,6 +107,7 @@ class GptConfig:
             input_bias=self.input_bias,
             kv_heads=self.kv_heads,
             norm_epsilon=self.norm_epsilon if self.qk_norm else None,
+            whole_norm=self.whole_norm,
         )
 
     @property

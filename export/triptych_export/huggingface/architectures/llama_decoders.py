@@ -2,7 +2,7 @@
 
 Llama, Touvron et al. 2023; Mistral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3, Bakouch et
 al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team 2024;
-Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025.
+Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025.
 """
 
 from collections.abc import Mapping
@@ -79,13 +79,19 @@ def _smollm3_members(folder: Folder) -> dict[str, Any]:
     return {**members, **windows(folder, layers, unrotated), "unrotated_layers": unrotated}
 
 
-def _gemma3_members(folder: Folder) -> dict[str, Any]:
+def _local_theta(folder: Folder, default: float, former: str = "rope_theta") -> float:
+    """Read the base of the rotary frequencies in layers with a window, where these have their own."""
     if wrong := sorted(set(rope_parameters(folder)) - {GLOBAL, LOCAL}):
         raise ValueError(f"rope_parameters: {wrong[0]!r} is no kind of layers; expected {GLOBAL!r} and {LOCAL!r}")
-    members = llama_members(folder, 1_000_000.0, GLOBAL)
-    local_theta, scaling = rotary(folder, 10_000.0, LOCAL, "rope_local_base_freq")
+    theta, scaling = rotary(folder, default, LOCAL, former)
     if scaling is not None:
         raise ValueError(f"rope_parameters: {LOCAL}: rope_type: {scaling.kind!r} is not supported")
+    return theta
+
+
+def _gemma3_members(folder: Folder) -> dict[str, Any]:
+    local_theta = _local_theta(folder, 10_000.0, "rope_local_base_freq")
+    members = llama_members(folder, 1_000_000.0, GLOBAL)
     layers, interval = members["layers"], positive(folder, "sliding_window_pattern", 6)
     nearby = windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % interval], always=True)
     if both := flag(folder, "use_bidirectional_attention", False):
@@ -168,6 +174,18 @@ def _glm4_members(folder: Folder) -> dict[str, Any]:
     return {**_glm_members(folder), "output_norm": True}
 
 
+def _olmo2_members(folder: Folder) -> dict[str, Any]:
+    return {**llama_members(folder, epsilon=1e-5), **OUTPUT_NORMS, "whole_norm": True}
+
+
+def _olmo3_members(folder: Folder) -> dict[str, Any]:
+    local_theta = _local_theta(folder, 500_000.0)
+    members = llama_members(folder, 500_000.0, GLOBAL, epsilon=1e-5)
+    layers = members["layers"]
+    nearby = windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % 4], always=True)
+    return {**members, **nearby, **OUTPUT_NORMS, "whole_norm": True, "local_theta": local_theta}
+
+
 def _half(weight: Tensor, second: bool) -> Tensor:
     return weight.chunk(2)[second]
 
@@ -177,6 +195,7 @@ def _plus_one(weight: Tensor) -> Tensor:
     return weight + 1
 
 
+OUTPUT_NORMS = {"qk_norm": True, "input_norm": False, "output_norm": True}
 LLAMA_BLOCK = ("self_attn.o_proj", "input_layernorm", "mlp.up_proj", "mlp.down_proj", "post_attention_layernorm")
 LLAMA_RULES = (
     *block_rules(LAYERS, LAYERS, [f"self_attn.{name}_proj" for name in "qkv"], *LLAMA_BLOCK),
@@ -214,6 +233,11 @@ GLM4_RULES = (
     Rule(f"{LAYERS}.feedforward_residual.output_norm", f"{LAYERS}.post_mlp_layernorm"),
     *GLM_RULES,
 )
+OLMO2_RULES = (
+    Rule(f"{LAYERS}.attention_residual.output_norm", f"{LAYERS}.post_attention_layernorm"),
+    Rule(f"{LAYERS}.feedforward_residual.output_norm", f"{LAYERS}.post_feedforward_layernorm"),
+    *LLAMA_RULES,
+)
 PHI3_RULES = (Rule(QUERY_KEY_VALUE, f"{LAYERS}.self_attn.qkv_proj"), *GLM_RULES)
 _llama = partial(DecoderMapping, rules=LLAMA_RULES, prefixes=("model.",), neutral=NEUTRAL, ignored=CONSTANTS)
 _gemma = partial(_llama, neutral=GEMMA_NEUTRAL, tied=True)
@@ -228,6 +252,8 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "helium": _llama("HeliumForCausalLM", _helium_members, changes=neighbours_rotated),
     "llama": _llama("LlamaForCausalLM", llama_members),
     "mistral": _llama("MistralForCausalLM", mistral_members),
+    "olmo2": _llama("Olmo2ForCausalLM", _olmo2_members, rules=OLMO2_RULES),
+    "olmo3": _llama("Olmo3ForCausalLM", _olmo3_members, rules=OLMO2_RULES),
     "phi3": _llama("Phi3ForCausalLM", _phi3_members, rules=PHI3_RULES, changes=first_rotated, neutral=PHI3_NEUTRAL),
     "qwen2": _llama("Qwen2ForCausalLM", _qwen2_members),
     "qwen3": _llama("Qwen3ForCausalLM", _qwen3_members),
