@@ -158,6 +158,7 @@ OLD_ROPE = {"rope_theta": 500.0, "rope_local_base_freq": 50.0, "rope_scaling": {
     ("variant", "members"),
     [
         *(("qwen2 window", {}), ("qwen3 window", {}), ("smollm3", {})),
+        ("exaone4", {}),
         ("olmo3", {"rope_parameters": None, "rope_scaling": YARN, "rope_theta": 50.0}),
         ("gemma3 tied", {**OLD_ROPE, "rope_parameters": None, "cache_implementation": "hybrid"}),
     ],
@@ -167,7 +168,7 @@ def test_layers_that_older_files_do_not_list_are_known(variant: str, members: di
     expected = load_decoder(tmp_path).model.config
     edit_json(tmp_path / "config.json", layer_types=None, no_rope_layers=None, tie_word_embeddings=None, **members)
     assert load_decoder(tmp_path).model.config == expected
-    assert expected.window_layers == {"gemma3 tied": (0,), "olmo3": (0, 1, 2)}.get(variant, (1,))
+    assert expected.window_layers == {"exaone4": (0, 1, 2), "gemma3 tied": (0,), "olmo3": (0, 1, 2)}.get(variant, (1,))
 
 
 FACTORS = {"short_factor": [1.0, 1.5, 3.0], "long_factor": [1.0, 5.0, 9.0]}
@@ -203,6 +204,7 @@ def test_members_that_are_null_or_switched_off_change_nothing(variant: str, tmp_
 @pytest.mark.parametrize(
     ("variant", "members"),
     [
+        ("exaone4", {"sliding_window_pattern": "LLLG"}),
         ("llama", {"transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}}}),  # SmolLM2
         ("neox", {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "custom_pipelines": {"text-generation": {}}}),
         ("opt", {"learned_embeddings": True, "scale_embeddings": False}),  # Galactica

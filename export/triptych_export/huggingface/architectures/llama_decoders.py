@@ -2,7 +2,7 @@
 
 Llama, Touvron et al. 2023; Mistral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3, Bakouch et
 al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team 2024;
-Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025.
+Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025; EXAONE 4, LG AI Research 2025.
 """
 
 from collections.abc import Mapping
@@ -186,6 +186,16 @@ def _olmo3_members(folder: Folder) -> dict[str, Any]:
     return {**members, **nearby, **OUTPUT_NORMS, "whole_norm": True, "local_theta": local_theta}
 
 
+def _exaone4_members(folder: Folder) -> dict[str, Any]:
+    members = llama_members(folder, epsilon=1e-5)
+    layers, mixed = range(members["layers"]), folder.config.get("sliding_window", 0) is not None
+    listed = not mixed or folder.config.get("layer_types") is not None
+    interval = 1 if listed else positive(folder, "sliding_window_pattern", 4)
+    members |= windows(folder, len(layers), [layer for layer in layers if (layer + 1) % interval], always=mixed)
+    unrotated = sorted(set(layers) - set(members["window_layers"])) if mixed else []
+    return {**members, **OUTPUT_NORMS, "unrotated_layers": unrotated}
+
+
 def _half(weight: Tensor, second: bool) -> Tensor:
     return weight.chunk(2)[second]
 
@@ -243,6 +253,11 @@ _llama = partial(DecoderMapping, rules=LLAMA_RULES, prefixes=("model.",), neutra
 _gemma = partial(_llama, neutral=GEMMA_NEUTRAL, tied=True)
 LLAMAS: Mapping[str, DecoderMapping] = {
     "ernie4_5": _llama("Ernie4_5ForCausalLM", _ernie_members, changes=neighbours_rotated, tied=True),
+    "exaone4": _llama(
+        *("Exaone4ForCausalLM", _exaone4_members),
+        rules=OLMO2_RULES,
+        neutral={**NEUTRAL, **neutral("sliding_window_pattern")},
+    ),
     "gemma": _gemma("GemmaForCausalLM", _gemma_members, rules=GEMMA_RULES),
     "gemma2": _gemma("Gemma2ForCausalLM", _gemma2_members, rules=GEMMA3_RULES),
     "gemma3_text": _gemma("Gemma3ForCausalLM", _gemma3_members, rules=GEMMA3_RULES),
