@@ -2,7 +2,8 @@
 
 Llama, Touvron et al. 2023; Mistral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3, Bakouch et
 al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team 2024;
-Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025; EXAONE 4, LG AI Research 2025.
+Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025; EXAONE 4, LG AI Research
+2025; Seed-OSS, ByteDance 2025.
 """
 
 from collections.abc import Mapping
@@ -196,6 +197,11 @@ def _exaone4_members(folder: Folder) -> dict[str, Any]:
     return {**members, **OUTPUT_NORMS, "unrotated_layers": unrotated}
 
 
+def _seed_oss_members(folder: Folder) -> dict[str, Any]:
+    biases = {"input_bias": flag(folder, "attention_bias", True), "output_bias": flag(folder, "attention_out_bias", False)}
+    return {**llama_members(folder), "head_dim": positive(folder, "head_dim", 128), **biases}
+
+
 def _half(weight: Tensor, second: bool) -> Tensor:
     return weight.chunk(2)[second]
 
@@ -272,5 +278,6 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "phi3": _llama("Phi3ForCausalLM", _phi3_members, rules=PHI3_RULES, changes=first_rotated, neutral=PHI3_NEUTRAL),
     "qwen2": _llama("Qwen2ForCausalLM", _qwen2_members),
     "qwen3": _llama("Qwen3ForCausalLM", _qwen3_members),
+    "seed_oss": _llama("SeedOssForCausalLM", _seed_oss_members, neutral={**NEUTRAL, **neutral("residual_dropout")}),
     "smollm3": _llama("SmolLM3ForCausalLM", _smollm3_members, tied=True),
 }
