@@ -226,7 +226,7 @@ def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
     assert load_decoder(tmp_path).model.config.layers == 1
 
 
-@pytest.mark.parametrize("variant", ["ernie", "gemma", "glm", "helium", "neox", "olmo2", "phi", "phi3", "starcoder2"])
+@pytest.mark.parametrize("variant", ["arcee", "ernie", "gemma", "glm", "helium", "neox", "olmo2", "phi", "phi3", "starcoder2"])
 @pytest.mark.parametrize("edit", ["removed", "null"])
 def test_missing_members_have_the_defaults_of_transformers(variant: str, edit: str, tmp_path: Path) -> None:
     model = small_decoder(variant, tmp_path)

@@ -3,7 +3,7 @@
 Llama, Touvron et al. 2023; Mistral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3, Bakouch et
 al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team 2024;
 Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025; EXAONE 4, LG AI Research
-2025; Seed-OSS, ByteDance 2025.
+2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025.
 """
 
 from collections.abc import Mapping
@@ -202,11 +202,15 @@ def _seed_oss_members(folder: Folder) -> dict[str, Any]:
     return {**llama_members(folder), "head_dim": positive(folder, "head_dim", 128), **biases}
 
 
+def _arcee_members(folder: Folder) -> dict[str, Any]:
+    return {**llama_members(folder, epsilon=1e-5, function="relu2"), "gated": False}
+
+
 def _half(weight: Tensor, second: bool) -> Tensor:
     return weight.chunk(2)[second]
 
 
-def _plus_one(weight: Tensor) -> Tensor:
+def plus_one(weight: Tensor) -> Tensor:
     """Turn a norm's weight, of which 1 was subtracted, into its factor."""
     return weight + 1
 
@@ -231,13 +235,13 @@ GEMMA3_NORMS = {
     f"{LAYERS}.feedforward_residual.output_norm": f"{LAYERS}.post_feedforward_layernorm",
     "norm": "norm",
 }
-GEMMA3_RULES = (*(Rule(ours, theirs, change=_plus_one) for ours, theirs in GEMMA3_NORMS.items()), *LLAMA_RULES)
+GEMMA3_RULES = (*(Rule(ours, theirs, change=plus_one) for ours, theirs in GEMMA3_NORMS.items()), *LLAMA_RULES)
 NORMS = {
     f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
     f"{LAYERS}.feedforward_residual.norm": f"{LAYERS}.post_attention_layernorm",
     "norm": "norm",
 }
-GEMMA_RULES = (*(Rule(ours, theirs, change=_plus_one) for ours, theirs in NORMS.items()), *LLAMA_RULES)
+GEMMA_RULES = (*(Rule(ours, theirs, change=plus_one) for ours, theirs in NORMS.items()), *LLAMA_RULES)
 GATE_UP = f"{LAYERS}.mlp.gate_up_proj"
 GLM_RULES = (
     Rule(f"{LAYERS}.feedforward.gate", GATE_UP, change=partial(_half, second=False)),
@@ -258,6 +262,7 @@ PHI3_RULES = (Rule(QUERY_KEY_VALUE, f"{LAYERS}.self_attn.qkv_proj"), *GLM_RULES)
 _llama = partial(DecoderMapping, rules=LLAMA_RULES, prefixes=("model.",), neutral=NEUTRAL, ignored=CONSTANTS)
 _gemma = partial(_llama, neutral=GEMMA_NEUTRAL, tied=True)
 LLAMAS: Mapping[str, DecoderMapping] = {
+    "arcee": _llama("ArceeForCausalLM", _arcee_members),
     "ernie4_5": _llama("Ernie4_5ForCausalLM", _ernie_members, changes=neighbours_rotated, tied=True),
     "exaone4": _llama(
         *("Exaone4ForCausalLM", _exaone4_members),

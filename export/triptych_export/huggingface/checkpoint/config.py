@@ -69,6 +69,7 @@ def check_members(folder: Folder, table: Neutral, ours: bool = False) -> None:
 
 ACTIVATIONS: Mapping[str, str] = {
     "relu": "relu",
+    "relu2": "relu_squared",
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
