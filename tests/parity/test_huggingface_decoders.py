@@ -226,12 +226,14 @@ def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
     assert load_decoder(tmp_path).model.config.layers == 1
 
 
-@pytest.mark.parametrize("variant", ["arcee", "ernie", "gemma", "glm", "helium", "neox", "olmo2", "phi", "phi3", "starcoder2"])
+@pytest.mark.parametrize(
+    "variant", ["arcee", "ernie", "gemma", "glm", "helium", "nemotron", "neox", "olmo2", "phi", "phi3", "starcoder2"]
+)
 @pytest.mark.parametrize("edit", ["removed", "null"])
 def test_missing_members_have_the_defaults_of_transformers(variant: str, edit: str, tmp_path: Path) -> None:
     model = small_decoder(variant, tmp_path)
     usual = type(model.config)()
-    names = ("hidden_act", "hidden_activation", "rms_norm_eps", "layer_norm_eps", "norm_epsilon")
+    names = ("hidden_act", "hidden_activation", "rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon")
     members = json.loads((tmp_path / "config.json").read_text())
     own = {name: getattr(usual, name) for name in names if name in members}
     write_json(tmp_path / "config.json", {**members, **own})

@@ -2,7 +2,8 @@
 
 GPT-2, Radford et al. 2019; GPT-Neo, Black et al. 2021; GPT-J, Wang and Komatsuzaki 2021; GPT-NeoX, Black et al. 2022 (Pythia,
 Biderman et al. 2023); OPT, Zhang et al. 2022; CodeGen, Nijkamp et al. 2022; GPTBigCode, Ben Allal et al. 2023; Phi, Li et al.
-2023; StarCoder2, Lozhkov et al. 2024; StableLM 2, Bellagente et al. 2024. Falcon, Almazrouei et al. 2023.
+2023; StarCoder2, Lozhkov et al. 2024; StableLM 2, Bellagente et al. 2024; Falcon, Almazrouei et al. 2023; Nemotron, Parmar et
+al. 2024.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ from triptych_export.huggingface.architectures.decoder_config import (
     rows_by_group,
 )
 from triptych_export.huggingface.architectures.decoders import DecoderMapping
-from triptych_export.huggingface.architectures.llama_decoders import LLAMA_RULES, mistral_members
+from triptych_export.huggingface.architectures.llama_decoders import LLAMA_RULES, NORMS, mistral_members, plus_one
 from triptych_export.huggingface.checkpoint.config import activation, flag
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.folder import Folder, neutral
@@ -189,6 +190,10 @@ def _stablelm_members(folder: Folder) -> dict[str, Any]:
     return {**llama_members(folder, rotated=0.25), **_layer_norm(folder), **biases, "gated": True}
 
 
+def _nemotron_members(folder: Folder) -> dict[str, Any]:
+    return {**llama_members(folder, rotated=0.5, function="relu2"), **_layer_norm(folder, "norm_eps")}
+
+
 def _layer_norm(folder: Folder, epsilon: str = "layer_norm_eps") -> dict[str, Any]:
     return {"norm_kind": "layer", "norm_epsilon": positive_number(folder, epsilon, 1e-5), "gated": False}
 
@@ -280,6 +285,10 @@ PHI_RULES = (
     Rule("norm", "final_layernorm"),
     *LLAMA_RULES,
 )
+NEMOTRON_RULES = (
+    *(Rule(f"{ours}.weight", f"{theirs}.weight", change=plus_one) for ours, theirs in NORMS.items()),
+    *LLAMA_RULES,
+)
 STARCODER_RULES = (
     Rule(f"{LAYERS}.feedforward.expand", f"{LAYERS}.mlp.c_fc"),
     Rule(f"{LAYERS}.feedforward.contract", f"{LAYERS}.mlp.c_proj"),
@@ -312,6 +321,7 @@ GPTS: Mapping[str, DecoderMapping] = {
         changes=_grouped,
     ),
     "gptj": _gpt("GPTJForCausalLM", _gptj_members, GPTJ_RULES, changes=neighbours_rotated),
+    "nemotron": _modern("NemotronForCausalLM", _nemotron_members, NEMOTRON_RULES, neutral=DECODER, changes=first_rotated),
     "opt": DecoderMapping("OPTForCausalLM", _opt_members, OPT_RULES, ("model.decoder.", "decoder."), OPT_NEUTRAL, tied=True),
     "phi": _modern("PhiForCausalLM", _phi_members, PHI_RULES, neutral=PHI_NEUTRAL, changes=first_rotated),
     "stablelm": _modern("StableLmForCausalLM", _stablelm_members, LLAMA_RULES, neutral=STABLELM_NEUTRAL, changes=first_rotated),
