@@ -118,6 +118,9 @@ ORIGINAL = "original_max_position_embeddings"
         ("phi", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "rotary_dim: 5 is odd"),
         ("phi", {"rope_parameters": {"partial_rotary_factor": "half"}}, "partial_rotary_factor: 'half' is not a number"),
         ("phi3", {"rope_parameters": LONGROPE}, "divisors: 1 of them, expected one for each of 3 frequencies"),
+        ("cohere", {"use_qk_norm": True}, "use_qk_norm: True is not supported"),
+        ("cohere", {"logit_scale": 0}, "logit_scale: 0 is not a number above 0"),
+        ("cohere2", {"sliding_window": None}, "do not fit 4 layers with a sliding_window of 0"),
         ("stablelm", {"use_parallel_residual": True}, "use_parallel_residual: True is not supported"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier: 0 is not a number above 0"),
         ("gemma3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping: 30.0 is not supported"),
@@ -158,7 +161,7 @@ OLD_ROPE = {"rope_theta": 500.0, "rope_local_base_freq": 50.0, "rope_scaling": {
     ("variant", "members"),
     [
         *(("qwen2 window", {}), ("qwen3 window", {}), ("smollm3", {})),
-        ("exaone4", {}),
+        *(("cohere2", {"sliding_window_pattern": 4}), ("exaone4", {})),
         ("olmo3", {"rope_parameters": None, "rope_scaling": YARN, "rope_theta": 50.0}),
         ("gemma3 tied", {**OLD_ROPE, "rope_parameters": None, "cache_implementation": "hybrid"}),
     ],
@@ -168,7 +171,8 @@ def test_layers_that_older_files_do_not_list_are_known(variant: str, members: di
     expected = load_decoder(tmp_path).model.config
     edit_json(tmp_path / "config.json", layer_types=None, no_rope_layers=None, tie_word_embeddings=None, **members)
     assert load_decoder(tmp_path).model.config == expected
-    assert expected.window_layers == {"exaone4": (0, 1, 2), "gemma3 tied": (0,), "olmo3": (0, 1, 2)}.get(variant, (1,))
+    windows = {2: (0,) if variant == "gemma3 tied" else (1,), 4: (0, 1, 2)}
+    assert expected.window_layers == windows[expected.layers]
 
 
 FACTORS = {"short_factor": [1.0, 1.5, 3.0], "long_factor": [1.0, 5.0, 9.0]}
@@ -204,6 +208,14 @@ def test_members_that_are_null_or_switched_off_change_nothing(variant: str, tmp_
 @pytest.mark.parametrize(
     ("variant", "members"),
     [
+        (
+            "cohere2",  # Command R7B
+            {
+                **{"cache_implementation": "hybrid", "layer_switch": 4, "order_of_interleaved_layers": "local_attn_first"},
+                **{"position_embedding_type": "rope_gptj", "rotary_pct": 1.0, "use_embedding_sharing": True},
+                **{"use_gated_activation": True, "use_parallel_block": True, "use_parallel_embedding": True},
+            },
+        ),
         ("exaone4", {"sliding_window_pattern": "LLLG"}),
         ("llama", {"transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}}}),  # SmolLM2
         ("neox", {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "custom_pipelines": {"text-generation": {}}}),
@@ -226,9 +238,10 @@ def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
     assert load_decoder(tmp_path).model.config.layers == 1
 
 
-@pytest.mark.parametrize(
-    "variant", ["arcee", "ernie", "gemma", "glm", "helium", "nemotron", "neox", "olmo2", "phi", "phi3", "starcoder2"]
-)
+DEFAULTS = ["arcee", "cohere", "ernie", "gemma", "glm", "helium", "nemotron", "neox", "olmo2", "phi", "phi3", "starcoder2"]
+
+
+@pytest.mark.parametrize("variant", DEFAULTS)
 @pytest.mark.parametrize("edit", ["removed", "null"])
 def test_missing_members_have_the_defaults_of_transformers(variant: str, edit: str, tmp_path: Path) -> None:
     model = small_decoder(variant, tmp_path)

@@ -54,6 +54,7 @@ class GptConfig:
     bidirectional: bool = False  # positions also attend to those after them; `window` counts in both directions then
     norm_kind: str = "rms"
     norm_epsilon: float = 1e-5
+    norm_bias: bool = True  # layer norm only
     activation: str = "silu"
     gated: bool = True
     bias: bool = False  # of the feed-forward network

@@ -1,9 +1,9 @@
-"""GPT-2 and its relatives: layer norm, and a feed-forward network without a gate (but for StableLM's).
+"""GPT-2 and its relatives: layer norm, and a feed-forward network without a gate (but for those of StableLM and Cohere).
 
 GPT-2, Radford et al. 2019; GPT-Neo, Black et al. 2021; GPT-J, Wang and Komatsuzaki 2021; GPT-NeoX, Black et al. 2022 (Pythia,
 Biderman et al. 2023); OPT, Zhang et al. 2022; CodeGen, Nijkamp et al. 2022; GPTBigCode, Ben Allal et al. 2023; Phi, Li et al.
 2023; StarCoder2, Lozhkov et al. 2024; StableLM 2, Bellagente et al. 2024; Falcon, Almazrouei et al. 2023; Nemotron, Parmar et
-al. 2024.
+al. 2024; Command R, Cohere 2024 and 2025.
 """
 
 from collections.abc import Mapping
@@ -27,6 +27,7 @@ from triptych_export.huggingface.architectures.decoder_config import (
     rotary,
     rotated_rows,
     rows_by_group,
+    windows,
 )
 from triptych_export.huggingface.architectures.decoders import DecoderMapping
 from triptych_export.huggingface.architectures.llama_decoders import LLAMA_RULES, NORMS, mistral_members, plus_one
@@ -72,6 +73,19 @@ FALCON_NEUTRAL = {
         new_decoder_architecture=(False,),
         parallel_attn=(True,),
         num_ln_in_parallel_attn=(1,),
+    ),
+}
+COHERE_NEUTRAL = {
+    **DECODER,
+    **neutral(
+        "cache_implementation layer_switch pretraining_tp use_parallel_embedding",
+        order_of_interleaved_layers=("local_attn_first",),
+        position_embedding_type=("rope_gptj",),
+        rotary_pct=(1.0,),
+        use_embedding_sharing=(True,),
+        use_gated_activation=(True,),
+        use_parallel_block=(True,),
+        use_qk_norm=(False,),
     ),
 }
 STARCODER_NEUTRAL = {
@@ -194,6 +208,24 @@ def _nemotron_members(folder: Folder) -> dict[str, Any]:
     return {**llama_members(folder, rotated=0.5, function="relu2"), **_layer_norm(folder, "norm_eps")}
 
 
+def _cohere_members(folder: Folder, theta: float = 500_000.0) -> dict[str, Any]:
+    options = {"gated": True, "norm_bias": False, "parallel": True}
+    return {**llama_members(folder, theta), **_layer_norm(folder), **options}
+
+
+def _cohere2_members(folder: Folder) -> dict[str, Any]:
+    members = _cohere_members(folder, 10_000.0)
+    layers, interval = range(members["layers"]), positive(folder, "sliding_window_pattern", 4)
+    members |= windows(folder, len(layers), [layer for layer in layers if (layer + 1) % interval], always=True)
+    size = members["model_dim"] // members["heads"]  # whatever head_dim says
+    return {**members, "head_dim": size, "unrotated_layers": sorted(set(layers) - set(members["window_layers"]))}
+
+
+def _cohere_changes(folder: Folder, config: GptConfig) -> Mapping[str, Change]:
+    logits = positive_number(folder, "logit_scale", 0.0625)
+    return {**neighbours_rotated(folder, config), "norm": lambda weight: weight * logits}
+
+
 def _layer_norm(folder: Folder, epsilon: str = "layer_norm_eps") -> dict[str, Any]:
     return {"norm_kind": "layer", "norm_epsilon": positive_number(folder, epsilon, 1e-5), "gated": False}
 
@@ -289,6 +321,7 @@ NEMOTRON_RULES = (
     *(Rule(f"{ours}.weight", f"{theirs}.weight", change=plus_one) for ours, theirs in NORMS.items()),
     *LLAMA_RULES,
 )
+COHERE_RULES = (Rule(f"{LAYERS}.feedforward_residual.norm", f"{LAYERS}.input_layernorm"), *LLAMA_RULES)
 STARCODER_RULES = (
     Rule(f"{LAYERS}.feedforward.expand", f"{LAYERS}.mlp.c_fc"),
     Rule(f"{LAYERS}.feedforward.contract", f"{LAYERS}.mlp.c_proj"),
@@ -297,9 +330,12 @@ STARCODER_RULES = (
 MASKS = ("*h.*.attn.bias", "*h.*.attn.masked_bias", "*h.*.attn.causal_mask")
 _gpt = partial(DecoderMapping, prefixes=("transformer.",), neutral=GPT2_NEUTRAL, ignored=MASKS)
 _modern = partial(DecoderMapping, prefixes=("model.",), ignored=CONSTANTS)
+_cohere = partial(_modern, rules=COHERE_RULES, neutral=COHERE_NEUTRAL, changes=_cohere_changes, tied=True)
 GPT2_MAPPING = _gpt("GPT2LMHeadModel", gpt2_members, GPT2_RULES, tied=True)
 GPTS: Mapping[str, DecoderMapping] = {
     "codegen": _gpt("CodeGenForCausalLM", _gptj_members, CODEGEN_RULES, changes=_codegen_changes),
+    "cohere": _cohere("CohereForCausalLM", _cohere_members),
+    "cohere2": _cohere("Cohere2ForCausalLM", _cohere2_members),
     "falcon": _gpt(
         *("FalconForCausalLM", _falcon_members, FALCON_RULES),
         neutral=FALCON_NEUTRAL,
