@@ -95,6 +95,8 @@ ORIGINAL = "original_max_position_embeddings"
     ("variant", "changes", "fault"),
     [
         ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type: 'dynamic' is not supported"),
+        ("hunyuan", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "alpha: missing for rope_type 'ntk'"),
+        ("hunyuan", {"use_cla": True}, "use_cla: True is not supported"),
         ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, f"{ORIGINAL}: missing for rope_type 'yarn'"),
         ("llama", {"rope_parameters": {**YARN, "factor": 0.5}}, "factor: 0.5 is below 1"),
         ("llama", {"rope_parameters": {**YARN, "truncate": False}}, "truncate: not supported with rope_type 'yarn'"),
@@ -217,6 +219,7 @@ def test_members_that_are_null_or_switched_off_change_nothing(variant: str, tmp_
             },
         ),
         ("exaone4", {"sliding_window_pattern": "LLLG"}),
+        ("hunyuan", {"use_qk_norm": True, "norm_type": "hf_rms", "num_experts": 1, "moe_topk": 1, "use_cla": False}),
         ("llama", {"transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}}}),  # SmolLM2
         ("neox", {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "custom_pipelines": {"text-generation": {}}}),
         ("opt", {"learned_embeddings": True, "scale_embeddings": False}),  # Galactica
@@ -238,7 +241,21 @@ def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
     assert load_decoder(tmp_path).model.config.layers == 1
 
 
-DEFAULTS = ["arcee", "cohere", "ernie", "gemma", "glm", "helium", "nemotron", "neox", "olmo2", "phi", "phi3", "starcoder2"]
+DEFAULTS = [
+    "arcee",
+    "cohere",
+    "ernie",
+    "hunyuan",
+    "gemma",
+    "glm",
+    "helium",
+    "nemotron",
+    "neox",
+    "olmo2",
+    "phi",
+    "phi3",
+    "starcoder2",
+]
 
 
 @pytest.mark.parametrize("variant", DEFAULTS)

@@ -84,6 +84,7 @@ class SelfAttention(nn.Module):
 
     dropout = 0.0  # of the weights, in training
     cap = 0.0  # soft limit of the scores, see `limit_softly`; 0: none
+    late_norm = False  # normalise queries and keys after their rotation, not before
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
@@ -100,7 +101,7 @@ class SelfAttention(nn.Module):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`[B, T, E]` -> queries, keys, values, each `[B, H, T, D]`, with `kv_heads` heads of keys and values."""
         query, key, value = self.query_key_value(x).split(self.parts, dim=-1)
-        if self.query_norm is not None and self.key_norm is not None:
+        if self.query_norm is not None and self.key_norm is not None and not self.late_norm:
             query, key = norm_heads(query, self.query_norm), norm_heads(key, self.key_norm)
         return split_heads(query, self.heads), split_heads(key, self.kv_heads), split_heads(value, self.kv_heads)
 

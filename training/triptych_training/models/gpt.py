@@ -62,6 +62,7 @@ class GptConfig:
     output_bias: bool = False  # of attention's other projection
     qk_norm: bool = False  # RMS norm of each head's queries and keys, before their rotation
     whole_norm: bool = False  # that norm is of all heads together
+    late_norm: bool = False  # that norm is after the rotation
     attention_scale: float = 0.0  # factor on the attention scores; 0: 1 / sqrt(head_dim)
     attention_cap: float = 0.0  # soft limit of the attention scores; 0: none
     logit_cap: float = 0.0  # the same of the logits
@@ -90,6 +91,8 @@ class GptConfig:
             object.__setattr__(self, name, tuple(getattr(self, name)))
             if wrong := [layer for layer in getattr(self, name) if not 0 <= layer < self.layers]:
                 raise ValueError(f"{name}: {wrong[0]} is none of the {self.layers} layers")
+        if self.late_norm and self.whole_norm:
+            raise ValueError("late_norm: with whole_norm, it is not supported")
         _ = self.block
 
     @property
@@ -126,6 +129,7 @@ class GptLayer(EncoderLayer):
         self.attention = SelfAttention(shape) if rotary is None else RotaryAttention(shape, rotary)
         self.attention.dropout = config.dropout
         self.attention.scale, self.attention.cap = config.attention_scale or shape.scale, config.attention_cap
+        self.attention.late_norm = config.late_norm and rotary is not None
         self.window, self.parallel = window, config.parallel
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:

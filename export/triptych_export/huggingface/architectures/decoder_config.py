@@ -15,6 +15,7 @@ from triptych_training.models.rotary import RotaryScaling
 
 Rows = Callable[[int, int, int], tuple[Tensor, Tensor, Tensor]]  # by heads, heads of keys and values, and their size
 LAYERS = "layers.{i}"
+HUNYUAN = "hunyuan_v1_dense"
 QUERY_KEY_VALUE = f"{LAYERS}.attention.query_key_value"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 CONSTANTS = ("*.rotary_emb.inv_freq",)
@@ -30,13 +31,15 @@ SCALINGS: Mapping[str, Mapping[str, str]] = {
         "original_max_position_embeddings": "original",
     },
     "longrope": {"short_factor": "divisors"},
+    "ntk": {"alpha": "factor"},
     "yarn": {"factor": "factor", "original_max_position_embeddings": "original"},
 }
 PARTIAL = "partial_rotary_factor"
-OLD_KINDS = {"su": "longrope"}
+OLD_KINDS = {("phi3", "su"): "longrope", (HUNYUAN, "dynamic"): "ntk"}  # by model_type and name
 # Members that a kind may have besides.
 OPTIONAL: Mapping[str, Sequence[str]] = {
     "longrope": ("long_factor", "factor", "attention_factor", "original_max_position_embeddings"),
+    "ntk": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),  # which change nothing
     "yarn": ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
 }
 LARGEST, MOST_LAYERS = 2**24, 1_000
@@ -138,7 +141,7 @@ def rotary(
     given = dict(given)
     old, kind = given.pop("type", "default"), given.pop("rope_type", None)
     kind = old if kind is None else kind
-    kind = OLD_KINDS.get(str(kind), str(kind))
+    kind = OLD_KINDS.get((folder.model_type, str(kind)), str(kind))
     theta = given.pop("rope_theta", None)
     theta = folder.config.get(base, default) if theta is None else theta
     if kind not in SCALINGS:

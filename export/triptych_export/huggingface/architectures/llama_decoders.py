@@ -3,7 +3,7 @@
 Llama, Touvron et al. 2023; Mistral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3, Bakouch et
 al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team 2024;
 Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025; EXAONE 4, LG AI Research
-2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025.
+2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from triptych_export.huggingface.architectures.decoder_config import (
     CONSTANTS,
     DECODER,
     GLOBAL,
+    HUNYUAN,
     LAYERS,
     LOCAL,
     QUERY_KEY_VALUE,
@@ -38,6 +39,25 @@ NEUTRAL = {**DECODER, **neutral("pretraining_tp rope_interleaved is_llama_config
 GEMMA_NEUTRAL = {
     **DECODER,
     **neutral("_sliding_window_pattern cache_implementation", use_bidirectional_attention=(False,)),  # soft caps are null
+}
+HUNYUAN_NEUTRAL = {
+    **NEUTRAL,
+    **neutral(
+        # The first ones are of images and experts, which the class does not have.
+        "eod_token_id org_vocab_size attention_head_dim cla_share_factor class_num dense_list mask_init_id num_media_embeds "
+        "add_classification_head pool_type skip_cls_token text_start_id text_end_id im_start_id im_end_id im_newline_id "
+        "image_token_id video_start_id video_end_id norm_topk_prob routed_scaling_factor moe_topk moe_layer_num_skipped "
+        "num_shared_expert moe_drop_tokens moe_random_routing_dropped_token use_mixed_mlp_moe group_limited_greedy pad_id "
+        "anyres_pooling_size anyres_vit_max_image_size anyres_vit_two_views vit_add_patchemb_bias vit_input_resolution "
+        "vit_mapping_type vit_norm_type vit_patch vit_remove_prenorm vit_token vit_type vit_used_rms_norm",
+        norm_type=("rms", "hf_rms", "fused"),
+        num_experts=(1,),
+        position_embedding_xdrope=(False,),
+        use_cla=(False,),
+        use_mla=(False,),
+        use_qk_norm=(True,),
+        use_rotary_pos_emb=(True,),
+    ),
 }
 PHI3_NEUTRAL = {
     **NEUTRAL,
@@ -206,6 +226,10 @@ def _arcee_members(folder: Folder) -> dict[str, Any]:
     return {**llama_members(folder, epsilon=1e-5, function="relu2"), "gated": False}
 
 
+def _hunyuan_members(folder: Folder) -> dict[str, Any]:
+    return {**llama_members(folder, epsilon=1e-5), "bias": False, "qk_norm": True, "late_norm": True}
+
+
 def _half(weight: Tensor, second: bool) -> Tensor:
     return weight.chunk(2)[second]
 
@@ -225,6 +249,11 @@ LLAMA_RULES = (
     Rule("tokens", "embed_tokens"),
     Rule("norm", "norm"),
     Rule("projection", "lm_head"),
+)
+HUNYUAN_RULES = (
+    Rule(f"{LAYERS}.attention.query_norm", f"{LAYERS}.self_attn.query_layernorm"),
+    Rule(f"{LAYERS}.attention.key_norm", f"{LAYERS}.self_attn.key_layernorm"),
+    *LLAMA_RULES,
 )
 GEMMA3_NORMS = {
     f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
@@ -276,6 +305,11 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "glm4": _llama("Glm4ForCausalLM", _glm4_members, rules=GLM4_RULES, changes=neighbours_rotated),
     "granite": _llama("GraniteForCausalLM", _granite_members, changes=_granite_changes),
     "helium": _llama("HeliumForCausalLM", _helium_members, changes=neighbours_rotated),
+    HUNYUAN: _llama(
+        *("HunYuanDenseV1ForCausalLM", _hunyuan_members),
+        rules=HUNYUAN_RULES,
+        neutral=HUNYUAN_NEUTRAL,
+    ),
     "llama": _llama("LlamaForCausalLM", llama_members),
     "mistral": _llama("MistralForCausalLM", mistral_members),
     "olmo2": _llama("Olmo2ForCausalLM", _olmo2_members, rules=OLMO2_RULES),
