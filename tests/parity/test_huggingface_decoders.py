@@ -242,19 +242,8 @@ def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
 
 
 DEFAULTS = [
-    "arcee",
-    "cohere",
-    "ernie",
-    "hunyuan",
-    "gemma",
-    "glm",
-    "helium",
-    "nemotron",
-    "neox",
-    "olmo2",
-    "phi",
-    "phi3",
-    "starcoder2",
+    *("arcee", "cohere", "ernie", "gemma", "glm", "helium", "hunyuan"),
+    *("jais2", "nemotron", "neox", "olmo2", "phi", "phi3", "starcoder2"),
 ]
 
 

@@ -179,7 +179,7 @@ def attend_causally(
     return layer.finish(x, own.output(context)), key, value
 
 
-def first_positions(positions: Tensor, total: Tensor, length: int | torch.SymInt) -> Tensor:
+def first_positions(positions: Tensor, total: Tensor, length: int) -> Tensor:
     """Return the position of each row's first of `length` tokens, `[B]` int32; the others are those of `causal_attention`."""
     return torch.where(total == length, 0, positions + 1 - length)
 

@@ -3,7 +3,7 @@
 GPT-2, Radford et al. 2019; GPT-Neo, Black et al. 2021; GPT-J, Wang and Komatsuzaki 2021; GPT-NeoX, Black et al. 2022 (Pythia,
 Biderman et al. 2023); OPT, Zhang et al. 2022; CodeGen, Nijkamp et al. 2022; GPTBigCode, Ben Allal et al. 2023; Phi, Li et al.
 2023; StarCoder2, Lozhkov et al. 2024; StableLM 2, Bellagente et al. 2024; Falcon, Almazrouei et al. 2023; Nemotron, Parmar et
-al. 2024; Command R, Cohere 2024 and 2025.
+al. 2024; Command R, Cohere 2024 and 2025; Jais 2, Inception 2025.
 """
 
 from collections.abc import Mapping
@@ -226,6 +226,12 @@ def _cohere_changes(folder: Folder, config: GptConfig) -> Mapping[str, Change]:
     return {**neighbours_rotated(folder, config), "norm": lambda weight: weight * logits}
 
 
+def _jais2_members(folder: Folder) -> dict[str, Any]:
+    attention, bias = flag(folder, "attention_bias", True), flag(folder, "mlp_bias", True)
+    biases = {"bias": bias, "input_bias": attention, "output_bias": attention}
+    return {**llama_members(folder, function="relu2"), **_layer_norm(folder), **biases}
+
+
 def _layer_norm(folder: Folder, epsilon: str = "layer_norm_eps") -> dict[str, Any]:
     return {"norm_kind": "layer", "norm_epsilon": positive_number(folder, epsilon, 1e-5), "gated": False}
 
@@ -357,6 +363,7 @@ GPTS: Mapping[str, DecoderMapping] = {
         changes=_grouped,
     ),
     "gptj": _gpt("GPTJForCausalLM", _gptj_members, GPTJ_RULES, changes=neighbours_rotated),
+    "jais2": _modern("Jais2ForCausalLM", _jais2_members, LLAMA_RULES, neutral=DECODER),
     "nemotron": _modern("NemotronForCausalLM", _nemotron_members, NEMOTRON_RULES, neutral=DECODER, changes=first_rotated),
     "opt": DecoderMapping("OPTForCausalLM", _opt_members, OPT_RULES, ("model.decoder.", "decoder."), OPT_NEUTRAL, tied=True),
     "phi": _modern("PhiForCausalLM", _phi_members, PHI_RULES, neutral=PHI_NEUTRAL, changes=first_rotated),

@@ -75,6 +75,11 @@ def mistral_members(folder: Folder, default_window: int = 4_096, **defaults: Any
     return {**members, "window": window, "window_layers": range(members["layers"] if window else 0)}
 
 
+def _ministral_members(folder: Folder) -> dict[str, Any]:
+    members = llama_members(folder)
+    return {**members, **windows(folder, members["layers"], range(members["layers"]), always=True)}
+
+
 def _qwen2_members(folder: Folder) -> dict[str, Any]:
     return {**_qwen_members(folder), "input_bias": True, "output_bias": False}
 
@@ -311,6 +316,7 @@ LLAMAS: Mapping[str, DecoderMapping] = {
         neutral=HUNYUAN_NEUTRAL,
     ),
     "llama": _llama("LlamaForCausalLM", llama_members),
+    "ministral": _llama("MinistralForCausalLM", _ministral_members),
     "mistral": _llama("MistralForCausalLM", mistral_members),
     "olmo2": _llama("Olmo2ForCausalLM", _olmo2_members, rules=OLMO2_RULES),
     "olmo3": _llama("Olmo3ForCausalLM", _olmo3_members, rules=OLMO2_RULES),
