@@ -279,7 +279,7 @@ def test_settings_come_from_the_files(tmp_path: Path) -> None:
 
 PLAIN = {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}, "max_position_embeddings": 512}
 GGUF_CHANGES: dict[str, dict[str, Any]] = {
-    **{"llama": PLAIN, "qwen3": PLAIN, "gemma": {}, "granite": {}, "phi3": {}},
+    **{"llama": PLAIN, "qwen3": PLAIN, "gemma": {}, "granite": {}, "olmo2": {}, "phi3": {}},
     "gemma2": {"query_pre_attn_scalar": 10},
     "gemma3": {"query_pre_attn_scalar": 10, "num_hidden_layers": 6, "sliding_window_pattern": 6},
 }
@@ -352,7 +352,7 @@ def write_options(writer: Any, family: str, config: Any) -> None:
     """Write what only some families have, as llama.cpp's converter does."""
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     writer.add_rope_freq_base(rope["rope_theta"])
-    if family not in {"granite", "phi3"}:
+    if family not in {"granite", "olmo2", "phi3"}:
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
     if family in {"gemma2", "gemma3", "phi3"}:
