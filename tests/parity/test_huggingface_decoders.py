@@ -120,6 +120,8 @@ ORIGINAL = "original_max_position_embeddings"
         ("phi", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "rotary_dim: 5 is odd"),
         ("phi", {"rope_parameters": {"partial_rotary_factor": "half"}}, "partial_rotary_factor: 'half' is not a number"),
         ("phi3", {"rope_parameters": LONGROPE}, "divisors: 1 of them, expected one for each of 3 frequencies"),
+        ("apertus", {"rope_parameters": None}, "rope_parameters: missing, and their default is not supported"),
+        ("llama", {"hidden_act": "xielu"}, "hidden_act: 'xielu' is not supported"),
         ("cohere", {"use_qk_norm": True}, "use_qk_norm: True is not supported"),
         ("cohere", {"logit_scale": 0}, "logit_scale: 0 is not a number above 0"),
         ("cohere2", {"sliding_window": None}, "do not fit 4 layers with a sliding_window of 0"),
@@ -242,7 +244,7 @@ def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
 
 
 DEFAULTS = [
-    *("arcee", "cohere", "ernie", "gemma", "glm", "helium", "hunyuan"),
+    *("apertus", "arcee", "cohere", "ernie", "gemma", "glm", "helium", "hunyuan"),
     *("jais2", "nemotron", "neox", "olmo2", "phi", "phi3", "starcoder2"),
 ]
 

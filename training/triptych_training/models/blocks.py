@@ -24,6 +24,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "gelu_quick": lambda x: x * torch.sigmoid(1.702 * x),  # the same paper's simpler approximation
 }
+XIELU = "xielu"
 NORM_ORDERS = ("pre", "post")
 NORM_KINDS = ("layer", "rms")  # Ba et al. 2016; Zhang and Sennrich 2019 (no mean, no bias)
 
@@ -56,7 +57,7 @@ class BlockConfig:
         if not self.head_dim and self.model_dim % self.heads:
             raise ValueError(f"heads: {self.heads} does not divide model_dim {self.model_dim}")
         one_of(NORM_ORDERS, self, "norm")
-        one_of(ACTIVATIONS, self, "activation")
+        one_of((*ACTIVATIONS, XIELU), self, "activation")
         one_of(NORM_KINDS, self, "norm_kind")
         fraction(self, "dropout", "drop_path")
 
@@ -128,12 +129,24 @@ def make_norm(config: BlockConfig) -> nn.Module:
     return nn.LayerNorm(config.model_dim, eps=config.norm_epsilon, bias=config.norm_bias)
 
 
+class Xielu(nn.Module):
+    """Activation with trained factors (Huang and Schlag 2024): quadratic above 0, and below it exponential."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.above, self.below = nn.Parameter(torch.full((1,), 0.8)), nn.Parameter(torch.full((1,), 0.8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        small = (torch.expm1(x.clamp(max=0.0)) - x) * self.below
+        return torch.where(x > 0, self.above * x.square(), small) + 0.5 * x
+
+
 class FeedForward(nn.Module):
     """Position-wise feed-forward network: expand, activate, contract (Vaswani et al. 2017, section 3.3)."""
 
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = Xielu() if config.activation == XIELU else ACTIVATIONS[config.activation]
         self.gate = nn.Linear(config.model_dim, config.feedforward_dim, config.bias) if config.gated else None
         self.expand = nn.Linear(config.model_dim, config.feedforward_dim, config.bias)
         self.contract = nn.Linear(config.feedforward_dim, config.model_dim, config.bias)

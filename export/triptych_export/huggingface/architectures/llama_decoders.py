@@ -3,7 +3,7 @@
 Llama, Touvron et al. 2023; Mistral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3, Bakouch et
 al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team 2024;
 Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025; EXAONE 4, LG AI Research
-2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025.
+2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025; Apertus, Swiss AI 2025.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from triptych_export.huggingface.architectures.decoder_config import (
     CONSTANTS,
@@ -33,6 +34,7 @@ from triptych_export.huggingface.architectures.decoders import DecoderMapping
 from triptych_export.huggingface.checkpoint.config import activation, flag
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.folder import Folder, neutral
+from triptych_training.models.blocks import XIELU
 from triptych_training.models.gpt import GptConfig
 
 NEUTRAL = {**DECODER, **neutral("pretraining_tp rope_interleaved is_llama_config max_window_layers", use_mrope=(False,))}
@@ -235,6 +237,17 @@ def _hunyuan_members(folder: Folder) -> dict[str, Any]:
     return {**llama_members(folder, epsilon=1e-5), "bias": False, "qk_norm": True, "late_norm": True}
 
 
+def _apertus_members(folder: Folder) -> dict[str, Any]:
+    if not rope_parameters(folder) and not folder.config.get("rope_scaling"):
+        raise ValueError("rope_parameters: missing, and their default is not supported")
+    return {**llama_members(folder, 12_000_000.0, epsilon=1e-5, function=XIELU), "gated": False, "qk_norm": True}
+
+
+def _below(weight: Tensor) -> Tensor:
+    """Turn a parameter of xIELU below 0 into the factor, which is at least that of the linear part."""
+    return 0.5 + softplus(weight)
+
+
 def _half(weight: Tensor, second: bool) -> Tensor:
     return weight.chunk(2)[second]
 
@@ -258,6 +271,13 @@ LLAMA_RULES = (
 HUNYUAN_RULES = (
     Rule(f"{LAYERS}.attention.query_norm", f"{LAYERS}.self_attn.query_layernorm"),
     Rule(f"{LAYERS}.attention.key_norm", f"{LAYERS}.self_attn.key_layernorm"),
+    *LLAMA_RULES,
+)
+APERTUS_RULES = (
+    Rule(f"{LAYERS}.attention_residual.norm", f"{LAYERS}.attention_layernorm"),
+    Rule(f"{LAYERS}.feedforward_residual.norm", f"{LAYERS}.feedforward_layernorm"),
+    Rule(f"{LAYERS}.feedforward.activation.above", f"{LAYERS}.mlp.act_fn.alpha_p", change=softplus),
+    Rule(f"{LAYERS}.feedforward.activation.below", f"{LAYERS}.mlp.act_fn.alpha_n", change=_below),
     *LLAMA_RULES,
 )
 GEMMA3_NORMS = {
@@ -296,6 +316,11 @@ PHI3_RULES = (Rule(QUERY_KEY_VALUE, f"{LAYERS}.self_attn.qkv_proj"), *GLM_RULES)
 _llama = partial(DecoderMapping, rules=LLAMA_RULES, prefixes=("model.",), neutral=NEUTRAL, ignored=CONSTANTS)
 _gemma = partial(_llama, neutral=GEMMA_NEUTRAL, tied=True)
 LLAMAS: Mapping[str, DecoderMapping] = {
+    "apertus": _llama(
+        *("ApertusForCausalLM", _apertus_members),
+        rules=APERTUS_RULES,
+        ignored=(*CONSTANTS, "*.act_fn.beta", "*.act_fn.bias", "*.act_fn.eps"),  # transformers writes the first as the second
+    ),
     "arcee": _llama("ArceeForCausalLM", _arcee_members),
     "ernie4_5": _llama("Ernie4_5ForCausalLM", _ernie_members, changes=neighbours_rotated, tied=True),
     "exaone4": _llama(
