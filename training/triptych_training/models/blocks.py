@@ -18,11 +18,11 @@ from triptych_training.models.attention import AttentionShape, SelfAttention
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
-    "relu_squared": lambda x: functional.relu(x).square(),  # So et al. 2021
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),  # Hendrycks and Gimpel 2016, the approximation
     "silu": functional.silu,
     "gelu_quick": lambda x: x * torch.sigmoid(1.702 * x),  # the same paper's simpler approximation
+    "relu_squared": lambda x: functional.relu(x).square(),  # So et al. 2021
 }
 XIELU = "xielu"
 NORM_ORDERS = ("pre", "post")

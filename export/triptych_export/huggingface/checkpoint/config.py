@@ -70,7 +70,6 @@ def check_members(folder: Folder, table: Neutral, ours: bool = False) -> None:
 
 ACTIVATIONS: Mapping[str, str] = {
     "relu": "relu",
-    "relu2": "relu_squared",
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
@@ -79,6 +78,7 @@ ACTIVATIONS: Mapping[str, str] = {
     "quick_gelu": "gelu_quick",
     "silu": "silu",
     "swish": "silu",
+    "relu2": "relu_squared",
 }
 SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
 
