@@ -220,6 +220,8 @@ def test_members_that_are_null_or_switched_off_change_nothing(variant: str, tmp_
                 **{"use_gated_activation": True, "use_parallel_block": True, "use_parallel_embedding": True},
             },
         ),
+        ("apertus", {"hidden_dropout": 0.0, "post_norm": False, "qk_norm": True}),
+        ("nemotron", {"kv_channels": 128}),  # Nemotron-Mini
         ("exaone4", {"sliding_window_pattern": "LLLG"}),
         ("hunyuan", {"use_qk_norm": True, "norm_type": "hf_rms", "num_experts": 1, "moe_topk": 1, "use_cla": False}),
         ("llama", {"transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}}}),  # SmolLM2

@@ -75,10 +75,11 @@ FALCON_NEUTRAL = {
         num_ln_in_parallel_attn=(1,),
     ),
 }
+NEMOTRON_NEUTRAL = {**DECODER, **neutral("kv_channels layer_norm_eps pretraining_tp")}
 COHERE_NEUTRAL = {
     **DECODER,
     **neutral(
-        "cache_implementation layer_switch pretraining_tp use_parallel_embedding",
+        "cache_implementation layer_switch model_max_length pretraining_tp use_parallel_embedding",
         order_of_interleaved_layers=("local_attn_first",),
         position_embedding_type=("rope_gptj",),
         rotary_pct=(1.0,),
@@ -364,7 +365,9 @@ GPTS: Mapping[str, DecoderMapping] = {
     ),
     "gptj": _gpt("GPTJForCausalLM", _gptj_members, GPTJ_RULES, changes=neighbours_rotated),
     "jais2": _modern("Jais2ForCausalLM", _jais2_members, LLAMA_RULES, neutral=DECODER),
-    "nemotron": _modern("NemotronForCausalLM", _nemotron_members, NEMOTRON_RULES, neutral=DECODER, changes=first_rotated),
+    "nemotron": _modern(
+        "NemotronForCausalLM", _nemotron_members, NEMOTRON_RULES, neutral=NEMOTRON_NEUTRAL, changes=first_rotated
+    ),
     "opt": DecoderMapping("OPTForCausalLM", _opt_members, OPT_RULES, ("model.decoder.", "decoder."), OPT_NEUTRAL, tied=True),
     "phi": _modern("PhiForCausalLM", _phi_members, PHI_RULES, neutral=PHI_NEUTRAL, changes=first_rotated),
     "stablelm": _modern("StableLmForCausalLM", _stablelm_members, LLAMA_RULES, neutral=STABLELM_NEUTRAL, changes=first_rotated),

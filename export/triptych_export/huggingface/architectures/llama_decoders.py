@@ -42,6 +42,7 @@ GEMMA_NEUTRAL = {
     **DECODER,
     **neutral("_sliding_window_pattern cache_implementation", use_bidirectional_attention=(False,)),  # soft caps are null
 }
+APERTUS_NEUTRAL = {**NEUTRAL, **neutral("hidden_dropout", post_norm=(False,), qk_norm=(True,))}
 HUNYUAN_NEUTRAL = {
     **NEUTRAL,
     **neutral(
@@ -319,6 +320,7 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "apertus": _llama(
         *("ApertusForCausalLM", _apertus_members),
         rules=APERTUS_RULES,
+        neutral=APERTUS_NEUTRAL,
         ignored=(*CONSTANTS, "*.act_fn.beta", "*.act_fn.bias", "*.act_fn.eps"),  # transformers writes the first as the second
     ),
     "arcee": _llama("ArceeForCausalLM", _arcee_members),
