@@ -33,7 +33,7 @@ from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.image.image_model import ImageModel
 
-from ..fixtures.decoders import END, VARIANTS, small_decoder, small_image_gpt
+from ..fixtures.decoders import END, VARIANTS, YARN, small_decoder, small_image_gpt
 from ..fixtures.json_files import edit_json, write_json
 from ..fixtures.toy import IMAGE_GENERATION_MODELS
 from .test_huggingface_images import as_png, load_image
@@ -94,7 +94,13 @@ ORIGINAL = "original_max_position_embeddings"
 @pytest.mark.parametrize(
     ("variant", "changes", "fault"),
     [
-        ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "rope_type: 'yarn' is not supported"),
+        ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type: 'dynamic' is not supported"),
+        ("hunyuan", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "alpha: missing for rope_type 'ntk'"),
+        ("hunyuan", {"use_cla": True}, "use_cla: True is not supported"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, f"{ORIGINAL}: missing for rope_type 'yarn'"),
+        ("llama", {"rope_parameters": {**YARN, "factor": 0.5}}, "factor: 0.5 is below 1"),
+        ("llama", {"rope_parameters": {**YARN, "truncate": False}}, "truncate: not supported with rope_type 'yarn'"),
+        ("llama", {"rope_parameters": {**YARN, "beta_fast": 0.5}}, "low, high: 1.0 and 0.5 are not ascending"),
         ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "high_freq_factor, low_freq_factor, original"),
         ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: not supported"),
         ("llama", {"num_key_value_heads": 3}, "kv_heads: 3 does not divide heads 4"),
@@ -114,6 +120,11 @@ ORIGINAL = "original_max_position_embeddings"
         ("phi", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "rotary_dim: 5 is odd"),
         ("phi", {"rope_parameters": {"partial_rotary_factor": "half"}}, "partial_rotary_factor: 'half' is not a number"),
         ("phi3", {"rope_parameters": LONGROPE}, "divisors: 1 of them, expected one for each of 3 frequencies"),
+        ("apertus", {"rope_parameters": None}, "rope_parameters: missing, and their default is not supported"),
+        ("llama", {"hidden_act": "xielu"}, "hidden_act: 'xielu' is not supported"),
+        ("cohere", {"use_qk_norm": True}, "use_qk_norm: True is not supported"),
+        ("cohere", {"logit_scale": 0}, "logit_scale: 0 is not a number above 0"),
+        ("cohere2", {"sliding_window": None}, "do not fit 4 layers with a sliding_window of 0"),
         ("stablelm", {"use_parallel_residual": True}, "use_parallel_residual: True is not supported"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier: 0 is not a number above 0"),
         ("gemma3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping: 30.0 is not supported"),
@@ -154,6 +165,8 @@ OLD_ROPE = {"rope_theta": 500.0, "rope_local_base_freq": 50.0, "rope_scaling": {
     ("variant", "members"),
     [
         *(("qwen2 window", {}), ("qwen3 window", {}), ("smollm3", {})),
+        *(("cohere2", {"sliding_window_pattern": 4}), ("exaone4", {})),
+        ("olmo3", {"rope_parameters": None, "rope_scaling": YARN, "rope_theta": 50.0}),
         ("gemma3 tied", {**OLD_ROPE, "rope_parameters": None, "cache_implementation": "hybrid"}),
     ],
 )
@@ -162,7 +175,8 @@ def test_layers_that_older_files_do_not_list_are_known(variant: str, members: di
     expected = load_decoder(tmp_path).model.config
     edit_json(tmp_path / "config.json", layer_types=None, no_rope_layers=None, tie_word_embeddings=None, **members)
     assert load_decoder(tmp_path).model.config == expected
-    assert expected.window_layers == ((0,) if variant == "gemma3 tied" else (1,))
+    windows = {2: (0,) if variant == "gemma3 tied" else (1,), 4: (0, 1, 2)}
+    assert expected.window_layers == windows[expected.layers]
 
 
 FACTORS = {"short_factor": [1.0, 1.5, 3.0], "long_factor": [1.0, 5.0, 9.0]}
@@ -198,6 +212,18 @@ def test_members_that_are_null_or_switched_off_change_nothing(variant: str, tmp_
 @pytest.mark.parametrize(
     ("variant", "members"),
     [
+        (
+            "cohere2",  # Command R7B
+            {
+                **{"cache_implementation": "hybrid", "layer_switch": 4, "order_of_interleaved_layers": "local_attn_first"},
+                **{"position_embedding_type": "rope_gptj", "rotary_pct": 1.0, "use_embedding_sharing": True},
+                **{"use_gated_activation": True, "use_parallel_block": True, "use_parallel_embedding": True},
+            },
+        ),
+        ("apertus", {"hidden_dropout": 0.0, "post_norm": False, "qk_norm": True}),
+        ("nemotron", {"kv_channels": 128}),  # Nemotron-Mini
+        ("exaone4", {"sliding_window_pattern": "LLLG"}),
+        ("hunyuan", {"use_qk_norm": True, "norm_type": "hf_rms", "num_experts": 1, "moe_topk": 1, "use_cla": False}),
         ("llama", {"transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}}}),  # SmolLM2
         ("neox", {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "custom_pipelines": {"text-generation": {}}}),
         ("opt", {"learned_embeddings": True, "scale_embeddings": False}),  # Galactica
@@ -219,12 +245,18 @@ def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
     assert load_decoder(tmp_path).model.config.layers == 1
 
 
-@pytest.mark.parametrize("variant", ["ernie", "gemma", "glm", "helium", "neox", "phi", "phi3", "starcoder2"])
+DEFAULTS = [
+    *("apertus", "arcee", "cohere", "ernie", "gemma", "glm", "helium", "hunyuan"),
+    *("jais2", "nemotron", "neox", "olmo2", "phi", "phi3", "starcoder2"),
+]
+
+
+@pytest.mark.parametrize("variant", DEFAULTS)
 @pytest.mark.parametrize("edit", ["removed", "null"])
 def test_missing_members_have_the_defaults_of_transformers(variant: str, edit: str, tmp_path: Path) -> None:
     model = small_decoder(variant, tmp_path)
     usual = type(model.config)()
-    names = ("hidden_act", "hidden_activation", "rms_norm_eps", "layer_norm_eps", "norm_epsilon")
+    names = ("hidden_act", "hidden_activation", "rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon")
     members = json.loads((tmp_path / "config.json").read_text())
     own = {name: getattr(usual, name) for name in names if name in members}
     write_json(tmp_path / "config.json", {**members, **own})
@@ -251,7 +283,7 @@ def test_settings_come_from_the_files(tmp_path: Path) -> None:
 
 PLAIN = {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}, "max_position_embeddings": 512}
 GGUF_CHANGES: dict[str, dict[str, Any]] = {
-    **{"llama": PLAIN, "qwen3": PLAIN, "gemma": {}, "granite": {}, "phi3": {}},
+    **{"llama": PLAIN, "qwen3": PLAIN, "gemma": {}, "granite": {}, "olmo2": {}, "phi3": {}},
     "gemma2": {"query_pre_attn_scalar": 10},
     "gemma3": {"query_pre_attn_scalar": 10, "num_hidden_layers": 6, "sliding_window_pattern": 6},
 }
@@ -324,7 +356,7 @@ def write_options(writer: Any, family: str, config: Any) -> None:
     """Write what only some families have, as llama.cpp's converter does."""
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     writer.add_rope_freq_base(rope["rope_theta"])
-    if family not in {"granite", "phi3"}:
+    if family not in {"granite", "olmo2", "phi3"}:
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
     if family in {"gemma2", "gemma3", "phi3"}:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.cuda_translation import HALF_NEVER
-from triptych_export.graphs.layers import attend_causally
+from triptych_export.graphs.layers import attend_causally, first_positions
 from triptych_export.graphs.operators import KeyValues, top_k
 from triptych_export.graphs.translation import EDITS, GraphSettings, arg_max, block_width, edited, rank, suppress
 from triptych_export.onnx_files.decoder import OnnxGpt
@@ -34,8 +34,7 @@ class Chunk:
     @property
     def starts(self) -> Tensor:
         """Position of each row's first token, `[B]` int32."""
-        length = self.tokens.shape[1]
-        return torch.where(self.total == length, 0, self.positions + 1 - length)
+        return first_positions(self.positions, self.total, self.tokens.shape[1])
 
 
 class CachedGpt(nn.Module):

@@ -23,7 +23,7 @@ from triptych_export.graphs.operators import (
     packed_attention,
     rotary_embedding,
 )
-from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention
+from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention, norm_heads
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.gpt import GptLayer
 from triptych_training.models.positions import RelativeBias
@@ -164,9 +164,8 @@ class DecoderLayer(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
         """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32 bounds each row, `bias` `[1, 1, T, T]` is added to the scores."""
         own = self.layer.attention
-        query, key, value = _projected(own, self.layer.attention_residual.enter(x))
-        if isinstance(own, RotaryAttention):
-            query, key = (rotary_embedding(each, own.rotary.cosines, own.rotary.sines) for each in (query, key))
+        entered = self.layer.attention_residual.enter(x)
+        query, key, value = _rotated(own, entered) if isinstance(own, RotaryAttention) else _projected(own, entered)
         if own.heads > own.kv_heads:  # the operator has as many heads of keys as of queries
             key, value = (_repeat_heads(each, own.kv_heads, own.heads // own.kv_heads) for each in (key, value))
         context = fused_attention(query, key, value, own.heads, lengths, own.scale, bias, causal)
@@ -183,24 +182,41 @@ def attend_causally(
     """
     own, entered = layer.attention, layer.attention_residual.enter(x)
     rotary = (own.rotary.cosines, own.rotary.sines) if isinstance(own, RotaryAttention) else None
-    new = [own.query_key_value(entered)] if own.query_norm is None else _projected(own, entered)
+    if isinstance(own, RotaryAttention) and own.late_norm:
+        length, rotary = x.shape[1], None
+        places = first_positions(positions, total, length)[:, None] + torch.arange(length)
+        new = _rotated(own, entered, places)
+    else:
+        new = [own.query_key_value(entered)] if own.query_norm is None else _projected(own, entered)
     heads = own.heads, own.kv_heads
     context, key, value = causal_attention(new, past, positions, total, heads, rotary, layer.window, own.cap)
     return layer.finish(x, own.output(context)), key, value
 
 
+def first_positions(positions: Tensor, total: Tensor, length: int) -> Tensor:
+    """Return the position of each row's first of `length` tokens, `[B]` int32; the others are those of `causal_attention`."""
+    return torch.where(total == length, 0, positions + 1 - length)
+
+
+def _rotated(attention: RotaryAttention, x: Tensor, places: Tensor | None = None) -> list[Tensor]:
+    """Queries, keys and values `[B, T, H*D]`, the former two normalised and rotated; `places` as in `rotary_embedding`."""
+    query, key, value = _projected(attention, x)
+    tables = attention.rotary.cosines, attention.rotary.sines
+    query, key = rotary_embedding(query, *tables, places), rotary_embedding(key, *tables, places)
+    return [*_normed(attention, query, key), value] if attention.late_norm else [query, key, value]
+
+
 def _projected(attention: SelfAttention, x: Tensor) -> list[Tensor]:
-    """Queries, keys and values `[B, T, H*D]`, the former two normalised, and not yet rotated."""
+    """Queries, keys and values `[B, T, H*D]`, the former two normalised if that is not done later, and not yet rotated."""
     query, key, value = attention.query_key_value(x).split(attention.parts, dim=-1)
-    if attention.query_norm is not None and attention.key_norm is not None:
-        query = _norm_heads(query, attention.query_norm, attention.heads)
-        key = _norm_heads(key, attention.key_norm, attention.kv_heads)
-    return [query, key, value]
+    return [query, key, value] if attention.late_norm else [*_normed(attention, query, key), value]
 
 
-def _norm_heads(x: Tensor, norm: nn.Module, heads: int) -> Tensor:
-    """Normalise each head of `[B, T, H*D]`."""
-    return norm(torch.unflatten(x, -1, (heads, -1))).flatten(2)
+def _normed(attention: SelfAttention, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Normalise queries and keys `[B, T, H*D]`, where the attention does it."""
+    if attention.query_norm is None or attention.key_norm is None:
+        return query, key
+    return norm_heads(query, attention.query_norm), norm_heads(key, attention.key_norm)
 
 
 def _repeat_heads(x: Tensor, heads: int, times: int) -> Tensor:

@@ -239,9 +239,13 @@ def packed_attention(
     return _operator(f"{DOMAIN}::Attention", arguments, x, attributes)
 
 
-def rotary_embedding(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Rotate queries or keys `[B, T, H*D]` by the angles of positions 0 to T - 1; `cosines` and `sines` are `[S, D/2]`."""
-    return _operator(f"{DOMAIN}::RotaryEmbedding", (x, torch.zeros(1, dtype=torch.int64), cosines, sines), x)
+def rotary_embedding(x: Tensor, cosines: Tensor, sines: Tensor, places: Tensor | None = None) -> Tensor:
+    """Rotate queries or keys `[B, T, H*D]` by the angles of their positions; `cosines` and `sines` are `[S, D/2]`.
+
+    `places` are the positions, `[B, T]` int64; None: 0 to T - 1.
+    """
+    places = torch.zeros(1, dtype=torch.int64) if places is None else places
+    return _operator(f"{DOMAIN}::RotaryEmbedding", (x, places, cosines, sines), x)
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

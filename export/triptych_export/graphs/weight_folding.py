@@ -84,8 +84,8 @@ def fold_gpt(model: Gpt) -> Gpt:
         own = layer.attention
         halves = 1 + isinstance(own, RotaryAttention)
         if own.query_norm is not None and own.key_norm is not None:
-            own.query_norm = _fold_head_norm(own.query_norm, own.scale, missing, halves)
-            own.key_norm = _fold_head_norm(own.key_norm, 1.0, missing, halves)
+            own.query_norm = _fold_head_norm(own.query_norm, own.scale, size, missing, halves)
+            own.key_norm = _fold_head_norm(own.key_norm, 1.0, size, missing, halves)
             own.scale = 1.0
         _fold(own, own.query_key_value, own.parts, missing, halves)
         if isinstance(own, RotaryAttention) and missing and own.rotary.cosines.shape[1] == size // 2:  # one for all layers
@@ -179,12 +179,11 @@ def _fold(
             attention.parts = query, key, value
 
 
-def _fold_head_norm(norm: nn.RMSNorm, scale: float, missing: int, halves: int) -> nn.RMSNorm:
+def _fold_head_norm(norm: nn.RMSNorm, scale: float, size: int, missing: int, halves: int) -> nn.RMSNorm:
     """Copy a norm of heads with a scale and padded dimensions, as in `_fold`; zeros that pad a head lower its mean square."""
-    size = len(norm.weight)
-    share = size / (size + missing)
-    folded = nn.RMSNorm(size + missing, (norm.eps or torch.finfo(torch.float32).eps) * share)
-    weight = torch.unflatten(norm.weight * (scale * share**0.5), 0, (halves, -1))
+    heads, share = len(norm.weight) // size, size / (size + missing)
+    folded = nn.RMSNorm(heads * (size + missing), (norm.eps or torch.finfo(torch.float32).eps) * share)
+    weight = torch.unflatten(norm.weight * (scale * share**0.5), 0, (heads * halves, -1))
     folded.weight = frozen(functional.pad(weight, (0, missing // halves)).flatten())
     return folded
 

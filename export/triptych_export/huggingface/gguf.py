@@ -43,7 +43,7 @@ LLAMA_NAMES = {
     "blk.{i}.ffn_up": "model.layers.{i}.mlp.up_proj",
     "blk.{i}.ffn_down": "model.layers.{i}.mlp.down_proj",
 }
-# Norms before and after each sub-layer, of Gemma 2 and 3.
+# Norms before and after each sub-layer, of Gemma 2 and 3; OLMo 2 has the latter only.
 GEMMA_NAMES = {
     **LLAMA_NAMES,
     "blk.{i}.post_attention_norm": "model.layers.{i}.post_attention_layernorm",
@@ -95,6 +95,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     ),
     "granite": GgufFamily("GraniteForCausalLM", members=GRANITE, neighbours=True),
     "llama": GgufFamily("LlamaForCausalLM", neighbours=True),
+    "olmo2": GgufFamily("Olmo2ForCausalLM", GEMMA_NAMES),
     "phi3": GgufFamily("Phi3ForCausalLM", PHI3_NAMES, PHI3),
     "qwen2": GgufFamily("Qwen2ForCausalLM"),
     "qwen3": GgufFamily("Qwen3ForCausalLM"),

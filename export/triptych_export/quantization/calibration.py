@@ -169,7 +169,7 @@ def _balances(model: nn.Module) -> Iterator[Balance]:
     names: Mapping[nn.Module, str] = {module: name for name, module in model.named_modules()}
 
     def residual(frame: nn.Module, *readers: nn.Module | None) -> Iterator[Balance]:
-        if isinstance(frame, Residual) and frame.pre_norm:
+        if isinstance(frame, Residual) and frame.pre_norm and not isinstance(frame.norm, nn.Identity):
             yield Balance([names[reader] for reader in readers if reader is not None], [(frame.norm, slice(None))])
 
     for module in model.modules():

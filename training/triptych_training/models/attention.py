@@ -26,6 +26,13 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
+def norm_heads(x: Tensor, norm: nn.Module) -> Tensor:
+    """Normalise `[B, T, H*D]` in groups of as many dimensions as the norm's weight has: those of a head, or of all heads."""
+    groups = x.shape[-1] // norm.get_parameter("weight").shape[0]
+    normed: Tensor = norm(torch.unflatten(x, -1, (groups, -1)))
+    return normed.flatten(2)
+
+
 def limit_softly(x: Tensor, cap: float) -> Tensor:
     """Keep values between -cap and cap, small ones nearly as they are (Gemma Team 2024): cap * tanh(x / cap); 0: all values."""
     return cap * torch.tanh(x / cap) if cap else x
@@ -53,6 +60,7 @@ class AttentionShape:
     input_bias: bool | None = None  # bias of the projection to queries, keys and values; None: as `bias`
     kv_heads: int = 0  # heads of keys and values, each for several of the queries' (Ainslie et al. 2023); 0: `heads`
     norm_epsilon: float | None = None  # of the RMS norm of each head's queries and keys (Henry et al. 2020); None: no norm
+    whole_norm: bool = False  # that norm is of all heads together (OLMo Team 2025)
 
     @property
     def inner_dim(self) -> int:
@@ -76,6 +84,7 @@ class SelfAttention(nn.Module):
 
     dropout = 0.0  # of the weights, in training
     cap = 0.0  # soft limit of the scores, see `limit_softly`; 0: none
+    late_norm = False  # normalise queries and keys after their rotation, not before
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
@@ -85,16 +94,16 @@ class SelfAttention(nn.Module):
         self.query_key_value = nn.Linear(shape.model_dim, sum(shape.parts), bias)
         self.output = nn.Linear(shape.inner_dim, shape.model_dim, shape.bias)
         normed, epsilon = shape.norm_epsilon is not None, shape.norm_epsilon
-        self.query_norm = nn.RMSNorm(shape.head_dim, epsilon) if normed else None
-        self.key_norm = nn.RMSNorm(shape.head_dim, epsilon) if normed else None
+        widths = shape.parts if shape.whole_norm else (shape.head_dim, shape.head_dim)
+        self.query_norm = nn.RMSNorm(widths[0], epsilon) if normed else None
+        self.key_norm = nn.RMSNorm(widths[1], epsilon) if normed else None
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`[B, T, E]` -> queries, keys, values, each `[B, H, T, D]`, with `kv_heads` heads of keys and values."""
         query, key, value = self.query_key_value(x).split(self.parts, dim=-1)
-        query, key = split_heads(query, self.heads), split_heads(key, self.kv_heads)
-        if self.query_norm is not None and self.key_norm is not None:
-            query, key = self.query_norm(query), self.key_norm(key)
-        return query, key, split_heads(value, self.kv_heads)
+        if self.query_norm is not None and self.key_norm is not None and not self.late_norm:
+            query, key = norm_heads(query, self.query_norm), norm_heads(key, self.key_norm)
+        return split_heads(query, self.heads), split_heads(key, self.kv_heads), split_heads(value, self.kv_heads)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """Attend within `x` `[B, T, E]`; with `causal`, which excludes a mask, to positions up to the own only.

@@ -22,7 +22,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),  # Hendrycks and Gimpel 2016, the approximation
     "silu": functional.silu,
     "gelu_quick": lambda x: x * torch.sigmoid(1.702 * x),  # the same paper's simpler approximation
+    "relu_squared": lambda x: functional.relu(x).square(),  # So et al. 2021
 }
+XIELU = "xielu"
 NORM_ORDERS = ("pre", "post")
 NORM_KINDS = ("layer", "rms")  # Ba et al. 2016; Zhang and Sennrich 2019 (no mean, no bias)
 
@@ -46,7 +48,8 @@ class BlockConfig:
     gated: bool = False  # multiply the feed-forward's activations by a second projection (Shazeer 2020)
     scaled: bool = True  # divide attention scores by sqrt(head_dim); T5 does not
     input_bias: bool = True  # bias of self-attention's projection to queries, keys and values; ignored without `bias`
-    output_norm: bool = False  # normalise the outputs of sub-layers, too, before they are added (Gemma Team 2024)
+    input_norm: bool = True  # normalise the inputs of sub-layers; ignored with norm "post"
+    output_norm: bool = False  # normalise the outputs of sub-layers before they are added (Gemma Team 2024)
 
     def __post_init__(self) -> None:
         at_least(1, self, "model_dim", "heads", "feedforward_dim")
@@ -54,7 +57,7 @@ class BlockConfig:
         if not self.head_dim and self.model_dim % self.heads:
             raise ValueError(f"heads: {self.heads} does not divide model_dim {self.model_dim}")
         one_of(NORM_ORDERS, self, "norm")
-        one_of(ACTIVATIONS, self, "activation")
+        one_of((*ACTIVATIONS, XIELU), self, "activation")
         one_of(NORM_KINDS, self, "norm_kind")
         fraction(self, "dropout", "drop_path")
 
@@ -126,12 +129,24 @@ def make_norm(config: BlockConfig) -> nn.Module:
     return nn.LayerNorm(config.model_dim, eps=config.norm_epsilon, bias=config.norm_bias)
 
 
+class Xielu(nn.Module):
+    """Activation with trained factors (Huang and Schlag 2024): quadratic above 0, and below it exponential."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.above, self.below = nn.Parameter(torch.full((1,), 0.8)), nn.Parameter(torch.full((1,), 0.8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        small = (torch.expm1(x.clamp(max=0.0)) - x) * self.below
+        return torch.where(x > 0, self.above * x.square(), small) + 0.5 * x
+
+
 class FeedForward(nn.Module):
     """Position-wise feed-forward network: expand, activate, contract (Vaswani et al. 2017, section 3.3)."""
 
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = Xielu() if config.activation == XIELU else ACTIVATIONS[config.activation]
         self.gate = nn.Linear(config.model_dim, config.feedforward_dim, config.bias) if config.gated else None
         self.expand = nn.Linear(config.model_dim, config.feedforward_dim, config.bias)
         self.contract = nn.Linear(config.feedforward_dim, config.model_dim, config.bias)
@@ -147,7 +162,7 @@ class Residual(nn.Module):
     def __init__(self, config: BlockConfig) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
-        self.norm = make_norm(config)
+        self.norm = make_norm(config) if config.input_norm or not self.pre_norm else nn.Identity()
         self.output_norm = make_norm(config) if config.output_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.drop_path = config.drop_path

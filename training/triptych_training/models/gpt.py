@@ -54,16 +54,20 @@ class GptConfig:
     bidirectional: bool = False  # positions also attend to those after them; `window` counts in both directions then
     norm_kind: str = "rms"
     norm_epsilon: float = 1e-5
+    norm_bias: bool = True  # layer norm only
     activation: str = "silu"
     gated: bool = True
     bias: bool = False  # of the feed-forward network
     input_bias: bool = False  # of the projection to queries, keys and values
     output_bias: bool = False  # of attention's other projection
     qk_norm: bool = False  # RMS norm of each head's queries and keys, before their rotation
+    whole_norm: bool = False  # that norm is of all heads together
+    late_norm: bool = False  # that norm is after the rotation
     attention_scale: float = 0.0  # factor on the attention scores; 0: 1 / sqrt(head_dim)
     attention_cap: float = 0.0  # soft limit of the attention scores; 0: none
     logit_cap: float = 0.0  # the same of the logits
-    output_norm: bool = False  # normalise the outputs of sub-layers, too
+    input_norm: bool = True  # normalise the inputs of sub-layers
+    output_norm: bool = False  # normalise their outputs
     embedding_scale: float = 1.0  # factor on the embeddings, but not on the output matrix
     parallel: bool = False  # attention and feed-forward network read the same input (Wang and Komatsuzaki 2021)
     projection_bias: bool = False  # of the output matrix
@@ -87,6 +91,8 @@ class GptConfig:
             object.__setattr__(self, name, tuple(getattr(self, name)))
             if wrong := [layer for layer in getattr(self, name) if not 0 <= layer < self.layers]:
                 raise ValueError(f"{name}: {wrong[0]} is none of the {self.layers} layers")
+        if self.late_norm and self.whole_norm:
+            raise ValueError("late_norm: with whole_norm, it is not supported")
         _ = self.block
 
     @property
@@ -105,6 +111,7 @@ class GptConfig:
             input_bias=self.input_bias,
             kv_heads=self.kv_heads,
             norm_epsilon=self.norm_epsilon if self.qk_norm else None,
+            whole_norm=self.whole_norm,
         )
 
     @property
@@ -122,6 +129,7 @@ class GptLayer(EncoderLayer):
         self.attention = SelfAttention(shape) if rotary is None else RotaryAttention(shape, rotary)
         self.attention.dropout = config.dropout
         self.attention.scale, self.attention.cap = config.attention_scale or shape.scale, config.attention_cap
+        self.attention.late_norm = config.late_norm and rotary is not None
         self.window, self.parallel = window, config.parallel
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:

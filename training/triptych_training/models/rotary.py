@@ -10,7 +10,7 @@ from torch.nn import functional
 from triptych_training.checks import at_least, one_of
 from triptych_training.models.attention import AttentionShape, SelfAttention
 
-SCALINGS = ("linear", "llama3", "longrope")
+SCALINGS = ("linear", "llama3", "longrope", "ntk", "yarn")
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,10 @@ class RotaryScaling:
     """Change of the frequencies for contexts longer than those of the first training.
 
     "linear" divides all frequencies by `factor` (Chen et al. 2023); "llama3" only low ones (Llama Team 2024): those with less
-    than `low` turns in `original` positions, none of those with more than `high`, and in between a mixture. "longrope" (Ding et
-    al. 2024) divides each by one of its own, and multiplies what is rotated by `amplitude`.
+    than `low` turns in `original` positions, none of those with more than `high`, and in between a mixture. "yarn" (Peng et al.
+    2023) does so with another mixture, and multiplies what is rotated by `amplitude`, as does "longrope" (Ding et al. 2024),
+    which divides each frequency by one of its own. "ntk" divides the lowest frequency by `factor`, the highest by 1, and those
+    in between by powers of `factor`, as a larger base does.
 
     Raises:
         ValueError: a field is out of range; the message names field, value and limit.
@@ -50,9 +52,21 @@ class RotaryScaling:
             return frequencies / frequencies.new_tensor(self.divisors)
         if self.kind == "linear":
             return frequencies / self.factor
+        if self.kind == "ntk":
+            return frequencies / self.factor ** torch.linspace(0, 1, len(frequencies), device=frequencies.device)
         turns = self.original * frequencies / (2 * math.pi)
-        share = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        if self.kind == "yarn":
+            share = self._yarn_share(turns.double()).to(frequencies.dtype)
+        else:
+            share = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
         return (1 - share) * frequencies / self.factor + share * frequencies
+
+    def _yarn_share(self, turns: Tensor) -> Tensor:
+        """Return how much of each frequency stays: it falls by the same amount from one frequency to the next."""
+        step = float((turns[0] / turns[-1]).log()) / max(1, len(turns) - 1) or 1.0
+        first, last = (math.log(float(turns[0]) / limit) / step for limit in (self.high, self.low))
+        start, end = max(0, math.floor(first)), min(2 * len(turns) - 1, math.ceil(last))
+        return 1 - ((torch.arange(len(turns), device=turns.device) - start) / (end - start or 0.001)).clamp(0, 1)
 
 
 class Rotary(nn.Module):
@@ -110,4 +124,7 @@ class RotaryAttention(SelfAttention):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`[B, T, E]` -> rotated queries, rotated keys and values, each `[B, H, T, D]`."""
         query, key, value = super().project(x)
-        return self.rotary(query), self.rotary(key), value
+        query, key = self.rotary(query), self.rotary(key)
+        if self.late_norm and self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        return query, key, value

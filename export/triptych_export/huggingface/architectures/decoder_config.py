@@ -15,6 +15,7 @@ from triptych_training.models.rotary import RotaryScaling
 
 Rows = Callable[[int, int, int], tuple[Tensor, Tensor, Tensor]]  # by heads, heads of keys and values, and their size
 LAYERS = "layers.{i}"
+HUNYUAN = "hunyuan_v1_dense"
 QUERY_KEY_VALUE = f"{LAYERS}.attention.query_key_value"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 CONSTANTS = ("*.rotary_emb.inv_freq",)
@@ -30,10 +31,17 @@ SCALINGS: Mapping[str, Mapping[str, str]] = {
         "original_max_position_embeddings": "original",
     },
     "longrope": {"short_factor": "divisors"},
+    "ntk": {"alpha": "factor"},
+    "yarn": {"factor": "factor", "original_max_position_embeddings": "original"},
 }
 PARTIAL = "partial_rotary_factor"
-OLD_KINDS = {"su": "longrope"}
-LONGROPE = ("long_factor", "factor", "attention_factor", "original_max_position_embeddings")
+OLD_KINDS = {("phi3", "su"): "longrope", (HUNYUAN, "dynamic"): "ntk"}  # by model_type and name
+# Members that a kind may have besides.
+OPTIONAL: Mapping[str, Sequence[str]] = {
+    "longrope": ("long_factor", "factor", "attention_factor", "original_max_position_embeddings"),
+    "ntk": ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),  # which change nothing
+    "yarn": ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
+}
 LARGEST, MOST_LAYERS = 2**24, 1_000
 
 
@@ -133,14 +141,14 @@ def rotary(
     given = dict(given)
     old, kind = given.pop("type", "default"), given.pop("rope_type", None)
     kind = old if kind is None else kind
-    kind = OLD_KINDS.get(str(kind), str(kind))
+    kind = OLD_KINDS.get((folder.model_type, str(kind)), str(kind))
     theta = given.pop("rope_theta", None)
     theta = folder.config.get(base, default) if theta is None else theta
     if kind not in SCALINGS:
         raise folder.config_error(f"rope_type: {kind!r} is not supported; supported: {', '.join(SCALINGS)}")
     if partial or given.get(PARTIAL) == 1.0:
         given.pop(PARTIAL, None)
-    known = {*SCALINGS[kind], *(LONGROPE if kind == "longrope" else ())}
+    known = {*SCALINGS[kind], *OPTIONAL.get(kind, ())}
     if unknown := sorted(name for name in given.keys() - known if given[name] is not None):
         raise folder.config_error(f"rope_parameters: {', '.join(unknown)}: not supported with rope_type {kind!r}")
     if missing := sorted(SCALINGS[kind].keys() - given.keys()):
@@ -148,6 +156,8 @@ def rotary(
     members: dict[str, Any] = {ours: _scaling(theirs, given[theirs]) for theirs, ours in SCALINGS[kind].items()}
     if kind == "longrope":
         members |= _longrope(folder, given)
+    if kind == "yarn":
+        members |= _yarn(given)
     return check_number(base, theta), RotaryScaling(kind, **members) if members else None
 
 
@@ -173,6 +183,16 @@ def _longrope(folder: Folder, given: Mapping[str, Any]) -> dict[str, Any]:
     factor = check_number("factor", given.get("factor") or positive(folder, "max_position_embeddings") / original)
     usual = (1 + log(factor) / log(original)) ** 0.5 if factor > 1 else 1.0
     return {"original": original, "amplitude": check_number("attention_factor", given.get("attention_factor") or usual)}
+
+
+def _yarn(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the limits of the mixture in turns, and the amplitude, which follows from the factor if it is not given."""
+    limits = {"high": "beta_fast", "low": "beta_slow"}
+    read = {ours: check_number(theirs, given[theirs]) for ours, theirs in limits.items() if given.get(theirs)}
+    growth = 0.1 * log(given["factor"])
+    both = [check_number(name, given[name]) for name in ("mscale", "mscale_all_dim") if given.get(name)]
+    usual = (1 + both[0] * growth) / (1 + both[1] * growth) if len(both) > 1 else 1 + growth
+    return {"high": 32.0, **read, "amplitude": check_number("attention_factor", given.get("attention_factor") or usual)}
 
 
 def _rotary_dim(folder: Folder, head_dim: int, default: float, name: str) -> int:

@@ -1,8 +1,9 @@
-"""GPT-2 and its relatives: layer norm, and a feed-forward network without a gate (but for StableLM's).
+"""GPT-2 and its relatives: layer norm, and a feed-forward network without a gate (but for those of StableLM and Cohere).
 
 GPT-2, Radford et al. 2019; GPT-Neo, Black et al. 2021; GPT-J, Wang and Komatsuzaki 2021; GPT-NeoX, Black et al. 2022 (Pythia,
 Biderman et al. 2023); OPT, Zhang et al. 2022; CodeGen, Nijkamp et al. 2022; GPTBigCode, Ben Allal et al. 2023; Phi, Li et al.
-2023; StarCoder2, Lozhkov et al. 2024; StableLM 2, Bellagente et al. 2024. Falcon, Almazrouei et al. 2023.
+2023; StarCoder2, Lozhkov et al. 2024; StableLM 2, Bellagente et al. 2024; Falcon, Almazrouei et al. 2023; Nemotron, Parmar et
+al. 2024; Command R, Cohere 2024 and 2025; Jais 2, Inception 2025.
 """
 
 from collections.abc import Mapping
@@ -26,9 +27,10 @@ from triptych_export.huggingface.architectures.decoder_config import (
     rotary,
     rotated_rows,
     rows_by_group,
+    windows,
 )
 from triptych_export.huggingface.architectures.decoders import DecoderMapping
-from triptych_export.huggingface.architectures.llama_decoders import LLAMA_RULES, mistral_members
+from triptych_export.huggingface.architectures.llama_decoders import LLAMA_RULES, NORMS, mistral_members, plus_one
 from triptych_export.huggingface.checkpoint.config import activation, flag
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.folder import Folder, neutral
@@ -71,6 +73,20 @@ FALCON_NEUTRAL = {
         new_decoder_architecture=(False,),
         parallel_attn=(True,),
         num_ln_in_parallel_attn=(1,),
+    ),
+}
+NEMOTRON_NEUTRAL = {**DECODER, **neutral("kv_channels layer_norm_eps pretraining_tp")}
+COHERE_NEUTRAL = {
+    **DECODER,
+    **neutral(
+        "cache_implementation layer_switch model_max_length pretraining_tp use_parallel_embedding",
+        order_of_interleaved_layers=("local_attn_first",),
+        position_embedding_type=("rope_gptj",),
+        rotary_pct=(1.0,),
+        use_embedding_sharing=(True,),
+        use_gated_activation=(True,),
+        use_parallel_block=(True,),
+        use_qk_norm=(False,),
     ),
 }
 STARCODER_NEUTRAL = {
@@ -189,6 +205,34 @@ def _stablelm_members(folder: Folder) -> dict[str, Any]:
     return {**llama_members(folder, rotated=0.25), **_layer_norm(folder), **biases, "gated": True}
 
 
+def _nemotron_members(folder: Folder) -> dict[str, Any]:
+    return {**llama_members(folder, rotated=0.5, function="relu2"), **_layer_norm(folder, "norm_eps")}
+
+
+def _cohere_members(folder: Folder, theta: float = 500_000.0) -> dict[str, Any]:
+    options = {"gated": True, "norm_bias": False, "parallel": True}
+    return {**llama_members(folder, theta), **_layer_norm(folder), **options}
+
+
+def _cohere2_members(folder: Folder) -> dict[str, Any]:
+    members = _cohere_members(folder, 10_000.0)
+    layers, interval = range(members["layers"]), positive(folder, "sliding_window_pattern", 4)
+    members |= windows(folder, len(layers), [layer for layer in layers if (layer + 1) % interval], always=True)
+    size = members["model_dim"] // members["heads"]  # whatever head_dim says
+    return {**members, "head_dim": size, "unrotated_layers": sorted(set(layers) - set(members["window_layers"]))}
+
+
+def _cohere_changes(folder: Folder, config: GptConfig) -> Mapping[str, Change]:
+    logits = positive_number(folder, "logit_scale", 0.0625)
+    return {**neighbours_rotated(folder, config), "norm": lambda weight: weight * logits}
+
+
+def _jais2_members(folder: Folder) -> dict[str, Any]:
+    attention, bias = flag(folder, "attention_bias", True), flag(folder, "mlp_bias", True)
+    biases = {"bias": bias, "input_bias": attention, "output_bias": attention}
+    return {**llama_members(folder, function="relu2"), **_layer_norm(folder), **biases}
+
+
 def _layer_norm(folder: Folder, epsilon: str = "layer_norm_eps") -> dict[str, Any]:
     return {"norm_kind": "layer", "norm_epsilon": positive_number(folder, epsilon, 1e-5), "gated": False}
 
@@ -280,6 +324,11 @@ PHI_RULES = (
     Rule("norm", "final_layernorm"),
     *LLAMA_RULES,
 )
+NEMOTRON_RULES = (
+    *(Rule(f"{ours}.weight", f"{theirs}.weight", change=plus_one) for ours, theirs in NORMS.items()),
+    *LLAMA_RULES,
+)
+COHERE_RULES = (Rule(f"{LAYERS}.feedforward_residual.norm", f"{LAYERS}.input_layernorm"), *LLAMA_RULES)
 STARCODER_RULES = (
     Rule(f"{LAYERS}.feedforward.expand", f"{LAYERS}.mlp.c_fc"),
     Rule(f"{LAYERS}.feedforward.contract", f"{LAYERS}.mlp.c_proj"),
@@ -288,9 +337,12 @@ STARCODER_RULES = (
 MASKS = ("*h.*.attn.bias", "*h.*.attn.masked_bias", "*h.*.attn.causal_mask")
 _gpt = partial(DecoderMapping, prefixes=("transformer.",), neutral=GPT2_NEUTRAL, ignored=MASKS)
 _modern = partial(DecoderMapping, prefixes=("model.",), ignored=CONSTANTS)
+_cohere = partial(_modern, rules=COHERE_RULES, neutral=COHERE_NEUTRAL, changes=_cohere_changes, tied=True)
 GPT2_MAPPING = _gpt("GPT2LMHeadModel", gpt2_members, GPT2_RULES, tied=True)
 GPTS: Mapping[str, DecoderMapping] = {
     "codegen": _gpt("CodeGenForCausalLM", _gptj_members, CODEGEN_RULES, changes=_codegen_changes),
+    "cohere": _cohere("CohereForCausalLM", _cohere_members),
+    "cohere2": _cohere("Cohere2ForCausalLM", _cohere2_members),
     "falcon": _gpt(
         *("FalconForCausalLM", _falcon_members, FALCON_RULES),
         neutral=FALCON_NEUTRAL,
@@ -312,6 +364,10 @@ GPTS: Mapping[str, DecoderMapping] = {
         changes=_grouped,
     ),
     "gptj": _gpt("GPTJForCausalLM", _gptj_members, GPTJ_RULES, changes=neighbours_rotated),
+    "jais2": _modern("Jais2ForCausalLM", _jais2_members, LLAMA_RULES, neutral=DECODER),
+    "nemotron": _modern(
+        "NemotronForCausalLM", _nemotron_members, NEMOTRON_RULES, neutral=NEMOTRON_NEUTRAL, changes=first_rotated
+    ),
     "opt": DecoderMapping("OPTForCausalLM", _opt_members, OPT_RULES, ("model.decoder.", "decoder."), OPT_NEUTRAL, tied=True),
     "phi": _modern("PhiForCausalLM", _phi_members, PHI_RULES, neutral=PHI_NEUTRAL, changes=first_rotated),
     "stablelm": _modern("StableLmForCausalLM", _stablelm_members, LLAMA_RULES, neutral=STABLELM_NEUTRAL, changes=first_rotated),

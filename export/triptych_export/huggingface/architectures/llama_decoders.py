@@ -2,7 +2,8 @@
 
 Llama, Touvron et al. 2023; Mistral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3, Bakouch et
 al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team 2024;
-Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025.
+Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025; EXAONE 4, LG AI Research
+2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025; Apertus, Swiss AI 2025.
 """
 
 from collections.abc import Mapping
@@ -10,11 +11,13 @@ from functools import partial
 from typing import Any
 
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from triptych_export.huggingface.architectures.decoder_config import (
     CONSTANTS,
     DECODER,
     GLOBAL,
+    HUNYUAN,
     LAYERS,
     LOCAL,
     QUERY_KEY_VALUE,
@@ -31,12 +34,33 @@ from triptych_export.huggingface.architectures.decoders import DecoderMapping
 from triptych_export.huggingface.checkpoint.config import activation, flag
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.folder import Folder, neutral
+from triptych_training.models.blocks import XIELU
 from triptych_training.models.gpt import GptConfig
 
 NEUTRAL = {**DECODER, **neutral("pretraining_tp rope_interleaved is_llama_config max_window_layers", use_mrope=(False,))}
 GEMMA_NEUTRAL = {
     **DECODER,
     **neutral("_sliding_window_pattern cache_implementation", use_bidirectional_attention=(False,)),  # soft caps are null
+}
+APERTUS_NEUTRAL = {**NEUTRAL, **neutral("hidden_dropout", post_norm=(False,), qk_norm=(True,))}
+HUNYUAN_NEUTRAL = {
+    **NEUTRAL,
+    **neutral(
+        # The first ones are of images and experts, which the class does not have.
+        "eod_token_id org_vocab_size attention_head_dim cla_share_factor class_num dense_list mask_init_id num_media_embeds "
+        "add_classification_head pool_type skip_cls_token text_start_id text_end_id im_start_id im_end_id im_newline_id "
+        "image_token_id video_start_id video_end_id norm_topk_prob routed_scaling_factor moe_topk moe_layer_num_skipped "
+        "num_shared_expert moe_drop_tokens moe_random_routing_dropped_token use_mixed_mlp_moe group_limited_greedy pad_id "
+        "anyres_pooling_size anyres_vit_max_image_size anyres_vit_two_views vit_add_patchemb_bias vit_input_resolution "
+        "vit_mapping_type vit_norm_type vit_patch vit_remove_prenorm vit_token vit_type vit_used_rms_norm",
+        norm_type=("rms", "hf_rms", "fused"),
+        num_experts=(1,),
+        position_embedding_xdrope=(False,),
+        use_cla=(False,),
+        use_mla=(False,),
+        use_qk_norm=(True,),
+        use_rotary_pos_emb=(True,),
+    ),
 }
 PHI3_NEUTRAL = {
     **NEUTRAL,
@@ -52,6 +76,11 @@ def mistral_members(folder: Folder, default_window: int = 4_096, **defaults: Any
     default_window = 0 if "sliding_window" in folder.config else default_window  # null: none
     window = positive(folder, "sliding_window", default_window, least=0)
     return {**members, "window": window, "window_layers": range(members["layers"] if window else 0)}
+
+
+def _ministral_members(folder: Folder) -> dict[str, Any]:
+    members = llama_members(folder)
+    return {**members, **windows(folder, members["layers"], range(members["layers"]), always=True)}
 
 
 def _qwen2_members(folder: Folder) -> dict[str, Any]:
@@ -79,13 +108,19 @@ def _smollm3_members(folder: Folder) -> dict[str, Any]:
     return {**members, **windows(folder, layers, unrotated), "unrotated_layers": unrotated}
 
 
-def _gemma3_members(folder: Folder) -> dict[str, Any]:
+def _local_theta(folder: Folder, default: float, former: str = "rope_theta") -> float:
+    """Read the base of the rotary frequencies in layers with a window, where these have their own."""
     if wrong := sorted(set(rope_parameters(folder)) - {GLOBAL, LOCAL}):
         raise ValueError(f"rope_parameters: {wrong[0]!r} is no kind of layers; expected {GLOBAL!r} and {LOCAL!r}")
-    members = llama_members(folder, 1_000_000.0, GLOBAL)
-    local_theta, scaling = rotary(folder, 10_000.0, LOCAL, "rope_local_base_freq")
+    theta, scaling = rotary(folder, default, LOCAL, former)
     if scaling is not None:
         raise ValueError(f"rope_parameters: {LOCAL}: rope_type: {scaling.kind!r} is not supported")
+    return theta
+
+
+def _gemma3_members(folder: Folder) -> dict[str, Any]:
+    local_theta = _local_theta(folder, 10_000.0, "rope_local_base_freq")
+    members = llama_members(folder, 1_000_000.0, GLOBAL)
     layers, interval = members["layers"], positive(folder, "sliding_window_pattern", 6)
     nearby = windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % interval], always=True)
     if both := flag(folder, "use_bidirectional_attention", False):
@@ -168,15 +203,62 @@ def _glm4_members(folder: Folder) -> dict[str, Any]:
     return {**_glm_members(folder), "output_norm": True}
 
 
+def _olmo2_members(folder: Folder) -> dict[str, Any]:
+    return {**llama_members(folder, epsilon=1e-5), **OUTPUT_NORMS, "whole_norm": True}
+
+
+def _olmo3_members(folder: Folder) -> dict[str, Any]:
+    local_theta = _local_theta(folder, 500_000.0)
+    members = llama_members(folder, 500_000.0, GLOBAL, epsilon=1e-5)
+    layers = members["layers"]
+    nearby = windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % 4], always=True)
+    return {**members, **nearby, **OUTPUT_NORMS, "whole_norm": True, "local_theta": local_theta}
+
+
+def _exaone4_members(folder: Folder) -> dict[str, Any]:
+    members = llama_members(folder, epsilon=1e-5)
+    layers, mixed = range(members["layers"]), folder.config.get("sliding_window", 0) is not None
+    listed = not mixed or folder.config.get("layer_types") is not None
+    interval = 1 if listed else positive(folder, "sliding_window_pattern", 4)
+    members |= windows(folder, len(layers), [layer for layer in layers if (layer + 1) % interval], always=mixed)
+    unrotated = sorted(set(layers) - set(members["window_layers"])) if mixed else []
+    return {**members, **OUTPUT_NORMS, "unrotated_layers": unrotated}
+
+
+def _seed_oss_members(folder: Folder) -> dict[str, Any]:
+    biases = {"input_bias": flag(folder, "attention_bias", True), "output_bias": flag(folder, "attention_out_bias", False)}
+    return {**llama_members(folder), "head_dim": positive(folder, "head_dim", 128), **biases}
+
+
+def _arcee_members(folder: Folder) -> dict[str, Any]:
+    return {**llama_members(folder, epsilon=1e-5, function="relu2"), "gated": False}
+
+
+def _hunyuan_members(folder: Folder) -> dict[str, Any]:
+    return {**llama_members(folder, epsilon=1e-5), "bias": False, "qk_norm": True, "late_norm": True}
+
+
+def _apertus_members(folder: Folder) -> dict[str, Any]:
+    if not rope_parameters(folder) and not folder.config.get("rope_scaling"):
+        raise ValueError("rope_parameters: missing, and their default is not supported")
+    return {**llama_members(folder, 12_000_000.0, epsilon=1e-5, function=XIELU), "gated": False, "qk_norm": True}
+
+
+def _below(weight: Tensor) -> Tensor:
+    """Turn a parameter of xIELU below 0 into the factor, which is at least that of the linear part."""
+    return 0.5 + softplus(weight)
+
+
 def _half(weight: Tensor, second: bool) -> Tensor:
     return weight.chunk(2)[second]
 
 
-def _plus_one(weight: Tensor) -> Tensor:
+def plus_one(weight: Tensor) -> Tensor:
     """Turn a norm's weight, of which 1 was subtracted, into its factor."""
     return weight + 1
 
 
+OUTPUT_NORMS = {"qk_norm": True, "input_norm": False, "output_norm": True}
 LLAMA_BLOCK = ("self_attn.o_proj", "input_layernorm", "mlp.up_proj", "mlp.down_proj", "post_attention_layernorm")
 LLAMA_RULES = (
     *block_rules(LAYERS, LAYERS, [f"self_attn.{name}_proj" for name in "qkv"], *LLAMA_BLOCK),
@@ -187,6 +269,18 @@ LLAMA_RULES = (
     Rule("norm", "norm"),
     Rule("projection", "lm_head"),
 )
+HUNYUAN_RULES = (
+    Rule(f"{LAYERS}.attention.query_norm", f"{LAYERS}.self_attn.query_layernorm"),
+    Rule(f"{LAYERS}.attention.key_norm", f"{LAYERS}.self_attn.key_layernorm"),
+    *LLAMA_RULES,
+)
+APERTUS_RULES = (
+    Rule(f"{LAYERS}.attention_residual.norm", f"{LAYERS}.attention_layernorm"),
+    Rule(f"{LAYERS}.feedforward_residual.norm", f"{LAYERS}.feedforward_layernorm"),
+    Rule(f"{LAYERS}.feedforward.activation.above", f"{LAYERS}.mlp.act_fn.alpha_p", change=softplus),
+    Rule(f"{LAYERS}.feedforward.activation.below", f"{LAYERS}.mlp.act_fn.alpha_n", change=_below),
+    *LLAMA_RULES,
+)
 GEMMA3_NORMS = {
     f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
     f"{LAYERS}.attention_residual.output_norm": f"{LAYERS}.post_attention_layernorm",
@@ -196,13 +290,13 @@ GEMMA3_NORMS = {
     f"{LAYERS}.feedforward_residual.output_norm": f"{LAYERS}.post_feedforward_layernorm",
     "norm": "norm",
 }
-GEMMA3_RULES = (*(Rule(ours, theirs, change=_plus_one) for ours, theirs in GEMMA3_NORMS.items()), *LLAMA_RULES)
+GEMMA3_RULES = (*(Rule(ours, theirs, change=plus_one) for ours, theirs in GEMMA3_NORMS.items()), *LLAMA_RULES)
 NORMS = {
     f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
     f"{LAYERS}.feedforward_residual.norm": f"{LAYERS}.post_attention_layernorm",
     "norm": "norm",
 }
-GEMMA_RULES = (*(Rule(ours, theirs, change=_plus_one) for ours, theirs in NORMS.items()), *LLAMA_RULES)
+GEMMA_RULES = (*(Rule(ours, theirs, change=plus_one) for ours, theirs in NORMS.items()), *LLAMA_RULES)
 GATE_UP = f"{LAYERS}.mlp.gate_up_proj"
 GLM_RULES = (
     Rule(f"{LAYERS}.feedforward.gate", GATE_UP, change=partial(_half, second=False)),
@@ -214,11 +308,28 @@ GLM4_RULES = (
     Rule(f"{LAYERS}.feedforward_residual.output_norm", f"{LAYERS}.post_mlp_layernorm"),
     *GLM_RULES,
 )
+OLMO2_RULES = (
+    Rule(f"{LAYERS}.attention_residual.output_norm", f"{LAYERS}.post_attention_layernorm"),
+    Rule(f"{LAYERS}.feedforward_residual.output_norm", f"{LAYERS}.post_feedforward_layernorm"),
+    *LLAMA_RULES,
+)
 PHI3_RULES = (Rule(QUERY_KEY_VALUE, f"{LAYERS}.self_attn.qkv_proj"), *GLM_RULES)
 _llama = partial(DecoderMapping, rules=LLAMA_RULES, prefixes=("model.",), neutral=NEUTRAL, ignored=CONSTANTS)
 _gemma = partial(_llama, neutral=GEMMA_NEUTRAL, tied=True)
 LLAMAS: Mapping[str, DecoderMapping] = {
+    "apertus": _llama(
+        *("ApertusForCausalLM", _apertus_members),
+        rules=APERTUS_RULES,
+        neutral=APERTUS_NEUTRAL,
+        ignored=(*CONSTANTS, "*.act_fn.beta", "*.act_fn.bias", "*.act_fn.eps"),  # transformers writes the first as the second
+    ),
+    "arcee": _llama("ArceeForCausalLM", _arcee_members),
     "ernie4_5": _llama("Ernie4_5ForCausalLM", _ernie_members, changes=neighbours_rotated, tied=True),
+    "exaone4": _llama(
+        *("Exaone4ForCausalLM", _exaone4_members),
+        rules=OLMO2_RULES,
+        neutral={**NEUTRAL, **neutral("sliding_window_pattern")},
+    ),
     "gemma": _gemma("GemmaForCausalLM", _gemma_members, rules=GEMMA_RULES),
     "gemma2": _gemma("Gemma2ForCausalLM", _gemma2_members, rules=GEMMA3_RULES),
     "gemma3_text": _gemma("Gemma3ForCausalLM", _gemma3_members, rules=GEMMA3_RULES),
@@ -226,10 +337,19 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "glm4": _llama("Glm4ForCausalLM", _glm4_members, rules=GLM4_RULES, changes=neighbours_rotated),
     "granite": _llama("GraniteForCausalLM", _granite_members, changes=_granite_changes),
     "helium": _llama("HeliumForCausalLM", _helium_members, changes=neighbours_rotated),
+    HUNYUAN: _llama(
+        *("HunYuanDenseV1ForCausalLM", _hunyuan_members),
+        rules=HUNYUAN_RULES,
+        neutral=HUNYUAN_NEUTRAL,
+    ),
     "llama": _llama("LlamaForCausalLM", llama_members),
+    "ministral": _llama("MinistralForCausalLM", _ministral_members),
     "mistral": _llama("MistralForCausalLM", mistral_members),
+    "olmo2": _llama("Olmo2ForCausalLM", _olmo2_members, rules=OLMO2_RULES),
+    "olmo3": _llama("Olmo3ForCausalLM", _olmo3_members, rules=OLMO2_RULES),
     "phi3": _llama("Phi3ForCausalLM", _phi3_members, rules=PHI3_RULES, changes=first_rotated, neutral=PHI3_NEUTRAL),
     "qwen2": _llama("Qwen2ForCausalLM", _qwen2_members),
     "qwen3": _llama("Qwen3ForCausalLM", _qwen3_members),
+    "seed_oss": _llama("SeedOssForCausalLM", _seed_oss_members, neutral={**NEUTRAL, **neutral("residual_dropout")}),
     "smollm3": _llama("SmolLM3ForCausalLM", _smollm3_members, tied=True),
 }

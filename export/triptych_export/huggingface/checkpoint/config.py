@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.generation import MEMBERS
 from triptych_export.huggingface.folder import CONFIG, Folder, Neutral, neutral
+from triptych_training.models.blocks import XIELU
 
 COMMON = neutral(
     """
@@ -77,6 +78,7 @@ ACTIVATIONS: Mapping[str, str] = {
     "quick_gelu": "gelu_quick",
     "silu": "silu",
     "swish": "silu",
+    "relu2": "relu_squared",
 }
 SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
 
@@ -85,9 +87,10 @@ def activation(folder: Folder, member: str, default: str = "gelu") -> str:
     """Translate the activation named in config.json to our name; raises SourceError if the activation is not supported."""
     name = folder.config.get(member)
     name = default if name is None else name
-    if not isinstance(name, str) or name not in ACTIVATIONS:
-        raise folder.config_error(f"{member}: {name!r} is not supported; supported: {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    known = {**ACTIVATIONS, XIELU: XIELU} if default == XIELU else ACTIVATIONS  # the others have no rules for its weights
+    if not isinstance(name, str) or name not in known:
+        raise folder.config_error(f"{member}: {name!r} is not supported; supported: {', '.join(known)}")
+    return known[name]
 
 
 def integer(folder: Folder, name: str, default: int | None = None) -> int:

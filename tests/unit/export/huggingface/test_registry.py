@@ -29,8 +29,11 @@ from ....fixtures.toy import HERE
 
 SUPPORTED = (
     "supported are encoder-decoders: bart, blenderbot, m2m_100, marian, mbart, mt5, mvp, pegasus, t5, umt5; "
-    "decoders: codegen, ernie4_5, falcon, gemma, gemma2, gemma3_text, glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, "
-    "granite, helium, llama, mistral, opt, phi, phi3, qwen2, qwen3, smollm3, stablelm, starcoder2; encoders: "
+    "decoders: apertus, arcee, codegen, cohere, cohere2, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, "
+    "glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, helium, hunyuan_v1_dense, jais2, llama, "
+    "ministral, mistral, nemotron, olmo2, olmo3, opt, phi, phi3, qwen2, qwen3, seed_oss, smollm3, stablelm, "
+    "starcoder2; "
+    "encoders: "
 )
 
 

@@ -22,7 +22,7 @@ from ..runs import records
 SHAPE: dict[str, Any] = {"vocabulary_size": 1, "model_dim": 32, "heads": 4, "layers": 2, "feedforward_dim": 48}
 MODERN: dict[str, Any] = {
     **{"kv_heads": 2, "qk_norm": True, "unrotated_layers": (1,), "window": 8, "window_layers": (0,), "local_theta": 50.0},
-    **{"attention_scale": 0.5, "output_norm": True, "embedding_scale": 2.0},
+    **{"attention_scale": 0.5, "output_norm": True, "embedding_scale": 2.0, "late_norm": True, "activation": "xielu"},
 }
 STYLES: dict[str, dict[str, Any]] = {"modern": MODERN, "gpt2": dict(GPT2)}
 
@@ -114,6 +114,8 @@ def test_texts_and_shapes_that_do_not_fit_are_refused(text: str, tmp_path: Path)
         GptConfig(**SHAPE, kv_heads=3)
     with pytest.raises(ValueError, match="unrotated_layers: 2 is none of the 2 layers"):
         GptConfig(**SHAPE, unrotated_layers=[0, 2])
+    with pytest.raises(ValueError, match="late_norm: with whole_norm, it is not supported"):
+        GptConfig(**SHAPE, qk_norm=True, whole_norm=True, late_norm=True)
 
 
 def test_a_training_can_begin_with_word_vectors(text: str, tmp_path: Path) -> None:
