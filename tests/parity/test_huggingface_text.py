@@ -735,7 +735,7 @@ def test_unsupported_members_are_named_with_the_supported_ones(
         (
             "Gte",
             {"rope_parameters": None, "rope_scaling": {"type": "ntk", "factor": 8.0, "mixed_b": 0.5}},
-            "rope_type: 'ntk' is not supported",
+            "mixed_b: not supported with rope_type 'ntk'",
         ),
         ("DebertaV2", {"conv_kernel_size": 3, "conv_act": "gelu"}, "conv_kernel_size: 3 is not supported; supported: 0"),
         ("DebertaV2", {"share_att_key": None}, "share_att_key: False is not supported; supported: True"),
