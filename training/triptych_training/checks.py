@@ -10,8 +10,11 @@ from typing import Any
 def at_least(limit: float, config: Any, *names: str) -> None:
     """Reject fields below `limit`, and those that are not a number."""
     for name in names:
-        if not getattr(config, name) >= limit:
-            raise ValueError(f"{name}: {getattr(config, name)} is below {limit}")
+        value = getattr(config, name)
+        if not isinstance(value, int | float):
+            raise ValueError(f"{name}: {value!r:.60} is not a number")
+        if not value >= limit:
+            raise ValueError(f"{name}: {value} is below {limit}")
 
 
 def fraction(config: Any, *names: str, closed: bool = False) -> None:

@@ -94,7 +94,10 @@ class ModelFile:
         values = self._array(stored)
         if f"{stored}{SCALE}" in self._places:
             scale = self._array(f"{stored}{SCALE}")
-            values = values / scale.reshape(scale.shape + (1,) * (values.ndim - scale.ndim))
+            with np.errstate(all="ignore"):
+                values = values / scale.reshape(scale.shape + (1,) * (values.ndim - scale.ndim))
+            if not np.isfinite(values).all():
+                raise SourceError(f"{self.path}: damaged: {stored}{SCALE} gives weights that are not finite")
         return torch.from_numpy(values)
 
     def _is_scale(self, name: str) -> bool:

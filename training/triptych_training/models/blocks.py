@@ -53,7 +53,7 @@ class BlockConfig:
 
     def __post_init__(self) -> None:
         at_least(1, self, "model_dim", "heads", "feedforward_dim")
-        at_least(0, self, "head_dim")
+        at_least(0, self, "head_dim", "norm_epsilon")
         if not self.head_dim and self.model_dim % self.heads:
             raise ValueError(f"heads: {self.heads} does not divide model_dim {self.model_dim}")
         one_of(NORM_ORDERS, self, "norm")

@@ -181,6 +181,8 @@ def load_ctranslate2(folder: CTranslate2Folder, source_language: str = "", targe
     tokenizers = _tokenizers(folder, sources, targets)
     languages = _languages(folder, tokenizers, generation).choose(source_language, target_language)
     if generation.start is None:
+        if not all(frame.forced for frame in languages.targets.values()):
+            raise folder.config_error("decoder_start_token: null; name the token with which the decoder starts")
         generation, languages = start_with_target(folder, generation, languages)
     model = _load_model(folder, generation, len(sources), len(targets))
     check_members(folder, CONFIG_NEUTRAL)
@@ -213,8 +215,7 @@ def _load_model(folder: CTranslate2Folder, generation: GenerationSettings, sourc
         if folder.size(name) != tokens:
             raise folder.config_error(f"{name} has {folder.size(name):,} rows, and the vocabulary {tokens:,} tokens")
     rows = max(sources, generation.pad + 1), max(targets, generation.pad + 1)
-    members = {
-        **_members(folder, weights),
+    members: dict[str, Any] = {
         "vocabulary_size": rows[1],
         "source_vocabulary_size": 0 if rows[0] == rows[1] else rows[0],
         "tie_embeddings": shared,
@@ -223,7 +224,7 @@ def _load_model(folder: CTranslate2Folder, generation: GenerationSettings, sourc
         "bos_id": generation.start,
         "eos_id": generation.ends[0],
     }
-    model = make_model(folder, lambda: Transformer(TransformerConfig(**members, dropout=0.0)))
+    model = make_model(folder, lambda: Transformer(TransformerConfig(**_members(folder, weights), **members, dropout=0.0)))
     copies = [name for name in file.shapes if file.stored_name(name) != name]  # of a first layer's bias, or tied weights
     load_rules(model, weights, _rules(model.config, *rows), (*copies, *EMBEDDINGS["decoder"], PROJECTION))
     return model
@@ -235,7 +236,7 @@ def _members(folder: CTranslate2Folder, weights: StoredWeights) -> dict[str, Any
     heads = {side: int(values.get(f"{side}.num_heads", values.get("num_heads", 8))) for side in EMBEDDINGS}
     first, width = "encoder.layer_0", folder.size("encoder.layer_0.self_attention.linear_1.weight")
     number = int(folder.value("activation", 0))
-    if number >= len(ACTIVATIONS):
+    if not 0 <= number < len(ACTIVATIONS):
         raise folder.config_error(f"activation: number {number} is not supported; supported: {', '.join(ACTIVATIONS)}")
     layers = {side: sum(f"{side}.layer_{i}.ffn.linear_0.weight" in weights for i in range(len(weights))) for side in EMBEDDINGS}
     positions = [weights[f"{side}.{POSITIONS}"][0] for side in EMBEDDINGS if f"{side}.{POSITIONS}" in weights]
