@@ -15,6 +15,7 @@ import sentencepiece
 import torch
 from ctranslate2.converters import TransformersConverter
 from ctranslate2.specs import common_spec, transformer_spec
+from ctranslate2.specs.model_spec import OPTIONAL
 from tokenizers import processors
 
 from triptych.decoding import DecodingOptions, SplitSentences
@@ -275,6 +276,18 @@ def _train_pieces(path: Path) -> list[str]:
 def test_packages_of_argos_translate(options: dict[str, Any], quantization: str | None, tmp_path: Path) -> None:
     package = Package(tmp_path / "translate-en_de-1_0", **options)
     folder = package.save(quantization)
+    compare(load_ctranslate2(CTranslate2Folder(folder)), package.model, "en", "de")
+
+
+@pytest.mark.parametrize("parts", [("self_attention", "attention"), ("ffn",)])
+def test_biases_in_some_layers_only(parts: Sequence[str], tmp_path: Path) -> None:
+    """OpenNMT-py's projections of attention have none by default."""
+    package = Package(tmp_path / "translate-en_de-1_0")
+    for layer in (*package.spec.encoder.layer, *package.spec.decoder.layer):
+        for part in (getattr(layer, name) for name in parts if hasattr(layer, name)):
+            for linear in getattr(part, "linear", None) or (part.linear_0, part.linear_1):
+                linear.bias = OPTIONAL
+    folder = package.save()
     compare(load_ctranslate2(CTranslate2Folder(folder)), package.model, "en", "de")
 
 

@@ -5,6 +5,7 @@ What a model computes is found in its variables, whatever it was converted from:
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -81,6 +82,7 @@ EMBEDDINGS = {  # names of the same weights in newer and older files
     "encoder": ("encoder.embeddings_0.weight", "encoder.embeddings.weight"),
     "decoder": ("decoder.embeddings.weight",),
 }
+LINEAR = re.compile(r"\.layer_\d+\..*\.linear_\w+\.weight$")
 PROJECTION, PROJECTION_BIAS = "decoder.projection.weight", "decoder.projection.bias"
 
 
@@ -297,9 +299,12 @@ def _check_values(folder: CTranslate2Folder) -> None:
 
 
 def _computed(folder: CTranslate2Folder, generation: GenerationSettings, targets: int) -> Mapping[str, Tensor]:
-    """Compute weights that a file lacks: positions, which start at 1 then, and the bias that forbids further tokens."""
+    """Compute weights that a file lacks: positions, which start at 1 then, biases, and the one that forbids further tokens."""
     made = {}
     shapes = folder.file.shapes
+    linears = [name.removesuffix(".weight") for name in shapes if LINEAR.search(name)]
+    if any(f"{linear}.bias" in shapes for linear in linears):  # OpenNMT-py has them in some layers only
+        made = {f"{linear}.bias": torch.zeros(folder.size(f"{linear}.weight")) for linear in linears}
     for side, names in EMBEDDINGS.items():
         known = (f"{side}.{POSITIONS}", f"{side}.{BIAS}", f"{side}.layer_0.self_attention.relative_position_keys")
         if not any(name in shapes for name in known):
@@ -371,10 +376,10 @@ class _Shard:
 
     def __init__(self, file: ModelFile, made: Mapping[str, Tensor]) -> None:
         self._file, self._made = file, made
-        self.shapes = {**file.shapes, **{name: tensor.shape for name, tensor in made.items()}}
+        self.shapes = {**{name: tensor.shape for name, tensor in made.items()}, **file.shapes}
 
     def read(self, name: str) -> Tensor:
-        return self._made[name] if name in self._made else self._file.read(name)
+        return self._file.read(name) if name in self._file.shapes else self._made[name]
 
 
 def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str]) -> TranslationTokenizers:
