@@ -291,6 +291,18 @@ def test_biases_in_some_layers_only(parts: Sequence[str], tmp_path: Path) -> Non
     compare(load_ctranslate2(CTranslate2Folder(folder)), package.model, "en", "de")
 
 
+def test_a_package_whose_translations_start_with_a_token(package: "Package", tmp_path: Path) -> None:
+    folder = shutil.copytree(package.folder, tmp_path / "package")
+    prefix = names(package.model, "target")[9]
+    edit_json(folder / "metadata.json", target_prefix=prefix)
+    source = load_ctranslate2(CTranslate2Folder(folder))
+    assert source.targets["de"].forced == (9,)
+    compare(source, package.model, "en", "de")
+    edit_json(folder / "metadata.json", target_prefix=">>xyzzy<<")
+    with pytest.raises(SourceError, match=r"metadata\.json: target_prefix: '>>xyzzy<<' is not in the vocabulary"):
+        load_ctranslate2(CTranslate2Folder(folder))
+
+
 def _write_old(package: Package, version: int, revision: int, flags: Sequence[str]) -> Path:
     """Write a model as the first versions of CTranslate2 did: without config.json, types and, at first, aliases."""
     package.spec.validate()

@@ -455,7 +455,11 @@ def _languages(
         if not all(isinstance(package.get(name), str) and package[name] for name in ("from_code", "to_code")):
             raise SourceError(f"{folder.path / PACKAGE}: from_code and to_code, the codes of the languages, are missing")
         source = SourceFrame(tokenizers.before(folder, generation.ends[0]))
-        return CheckpointLanguages({package["from_code"]: source}, {package["to_code"]: TargetFrame()})
+        prefix, targets = package.get("target_prefix") or "", folder.names("target")
+        if prefix and prefix not in targets:
+            raise SourceError(f"{folder.path / PACKAGE}: target_prefix: {prefix!r:.60} is not in the vocabulary")
+        target = TargetFrame(forced=(targets.index(prefix),) if prefix else ())
+        return CheckpointLanguages({package["from_code"]: source}, {package["to_code"]: target})
     if language_tokens(tokenizers.source, MBART_TOKEN):
         return mbart_languages(folder, tokenizers, generation, None)
     several = m2m100_languages(folder, tokenizers.source, None)
