@@ -191,7 +191,9 @@ def test_faults_of_folders(package: "Package", tmp_path: Path) -> None:
     assert "has 201 rows, and the vocabulary 4 tokens" in error(
         lambda folder: (folder / "model/shared_vocabulary.json").write_text(json.dumps(SPECIAL))
     )
-    assert "from_code and to_code" in error(lambda folder: write_json(folder / "metadata.json", {"from_code": "en"}))
+    for code in (None, 3, "", "not a language!"):
+        problem = f"metadata.json: from_code, to_code: expected the codes of two languages, found 'en' and {code!r}"
+        assert problem in error(lambda folder, code=code: edit_json(folder / "metadata.json", to_code=code))
     assert "bos: 'x' is not supported" in error(lambda folder: edit_json(folder / "model/config.json", bos="x"))
     assert "eos_token: 'xyzzy' is not in the vocabulary" in error(
         lambda folder: edit_json(folder / "model/config.json", eos_token="xyzzy")
@@ -301,6 +303,13 @@ def test_a_package_whose_translations_start_with_a_token(package: "Package", tmp
     edit_json(folder / "metadata.json", target_prefix=">>xyzzy<<")
     with pytest.raises(SourceError, match=r"metadata\.json: target_prefix: '>>xyzzy<<' is not in the vocabulary"):
         load_ctranslate2(CTranslate2Folder(folder))
+
+
+@pytest.mark.parametrize(("code", "known"), [("pb", "pt-BR"), ("zt", "zh-Hant")])
+def test_languages_that_only_argos_translate_names_so(package: "Package", code: str, known: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(package.folder, tmp_path / "package")
+    edit_json(folder / "metadata.json", to_code=code)
+    assert list(load_ctranslate2(CTranslate2Folder(folder)).targets) == [known]
 
 
 def _write_old(package: Package, version: int, revision: int, flags: Sequence[str]) -> Path:

@@ -43,13 +43,14 @@ from triptych_export.huggingface.tokenizers.special_tokens import read_special_t
 from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, end_texts, token_id, translation_tokenizers
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
-from triptych_text.languages import UNDETERMINED
+from triptych_text.languages import UNDETERMINED, is_language
 from triptych_training.models.positions import fairseq_sinusoid_table
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
 FAMILY = "ctranslate2"
 PACKAGE = "metadata.json"  # describes a package of Argos Translate
 PACKAGE_MODEL = "model"  # folder of a package's model
+PACKAGE_CODES = {"pb": "pt-BR", "zt": "zh-Hant"}  # codes of its own, and those that others know
 PACKAGE_GENERATION = {"beam_size": 4, "length_penalty": 0.2}  # with which Argos Translate translates
 LONGEST = 1_024  # tokens of a source, as CTranslate2 limits them unless told otherwise; and of a translation
 ACTIVATIONS = ("relu", "gelu_tanh", "silu", "gelu", "gelu_quick")  # by their numbers
@@ -452,14 +453,17 @@ def _languages(
     """Read the languages from a package's metadata, the tokenizer's tokens of languages, or the model's name."""
     if folder.has(PACKAGE):
         package = folder.members(PACKAGE)
-        if not all(isinstance(package.get(name), str) and package[name] for name in ("from_code", "to_code")):
-            raise SourceError(f"{folder.path / PACKAGE}: from_code and to_code, the codes of the languages, are missing")
+        codes = [package.get(name) for name in ("from_code", "to_code")]
+        if not all(isinstance(code, str) and is_language(code) for code in codes):
+            problem = f"expected the codes of two languages, found {codes[0]!r:.60} and {codes[1]!r:.60}"
+            raise SourceError(f"{folder.path / PACKAGE}: from_code, to_code: {problem}")
+        near, far = (PACKAGE_CODES.get(code, code) for code in codes)
         source = SourceFrame(tokenizers.before(folder, generation.ends[0]))
         prefix, targets = package.get("target_prefix") or "", folder.names("target")
         if prefix and prefix not in targets:
             raise SourceError(f"{folder.path / PACKAGE}: target_prefix: {prefix!r:.60} is not in the vocabulary")
         target = TargetFrame(forced=(targets.index(prefix),) if prefix else ())
-        return CheckpointLanguages({package["from_code"]: source}, {package["to_code"]: target})
+        return CheckpointLanguages({near: source}, {far: target})
     if language_tokens(tokenizers.source, MBART_TOKEN):
         return mbart_languages(folder, tokenizers, generation, None)
     several = m2m100_languages(folder, tokenizers.source, None)
