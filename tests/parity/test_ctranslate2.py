@@ -191,6 +191,10 @@ def test_faults_of_folders(package: "Package", tmp_path: Path) -> None:
     assert "has 201 rows, and the vocabulary 4 tokens" in error(
         lambda folder: (folder / "model/shared_vocabulary.json").write_text(json.dumps(SPECIAL))
     )
+    other = json.dumps([*SPECIAL, *(f"x{number}" for number in range(len(names(package.model, "source")) - 4))])
+    assert "sentencepiece.model has only 3 of the vocabulary's 201 tokens" in error(
+        lambda folder: (folder / "model/shared_vocabulary.json").write_text(other)
+    )
     for code in (None, 3, "", "not a language!"):
         problem = f"metadata.json: from_code, to_code: expected the codes of two languages, found 'en' and {code!r}"
         assert problem in error(lambda folder, code=code: edit_json(folder / "metadata.json", to_code=code))

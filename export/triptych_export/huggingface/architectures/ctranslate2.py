@@ -407,6 +407,11 @@ def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str
         there = ", ".join(path.name for path in found) or "none"
         remedy = "copy them from the model that was converted"
         raise folder.config_error(f"no tokenizer: expected {known}, found {there}; {remedy}")
+    known = {piece.text for piece in read_piece_model(found[0]).pieces}
+    for names in (sources, targets):
+        if 2 * (count := sum(name in known for name in names)) < len(names):
+            problem = f"{found[0].name} has only {count:,} of the vocabulary's {len(names):,} tokens"
+            raise folder.config_error(f"{problem}; use the SentencePiece model of the model that was converted")
     source, target = (_pieces(folder, found[0], names) for names in (sources, targets))
     start = [folder.number(sources, "bos_token", "<s>")] if folder.config.get("add_source_bos") else []
     return _finished(folder, source, target, sources, (*start, *([end] if folder.config.get("add_source_eos") else [])))
