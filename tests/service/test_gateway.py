@@ -31,6 +31,7 @@ from triptych_client import Client, DecodingOptions
 from triptych_embedded.request import embedded_repository
 from triptych_serving.gateway import http_server
 from triptych_serving.gateway.options import GatewayOptions
+from triptych_serving.repository import loading
 from triptych_serving.security.api_keys import Role, add_key
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import ServerOptions
@@ -277,6 +278,53 @@ def test_texts_and_documents_are_translated_through_a_third_language(tmp_path: P
         status, error, _ = served.post("/translate", {"q": "a", "source": "de", "target": "nl"})  # through two
         assert (status, error["error"].split(";")[0]) == (404, "no model translates de to nl")
         assert served.post("/translate", {"q": "a", "source": "nl", "target": "de"})[0] == 404
+
+
+@pytest.fixture
+def variants(tmp_path: Path) -> Path:
+    """Models of language variants."""
+    for near, far in (("de", "en"), ("en", "de"), ("en", "zh-Hant"), ("de", "it"), ("it-IT", "zh-Hans")):
+        edit_manifest(
+            copy_bundle(tmp_path, f"{near}-{far}"),
+            lambda manifest, pair=(near, far): manifest.update(source_languages=[pair[0]], target_languages=[pair[1]]),
+        )
+    return tmp_path
+
+
+def test_third_languages_are_those_that_the_models_mean(variants: Path) -> None:
+    with opened(options_of(variants)) as served:
+
+        def translated(target: str, source: str = "de") -> tuple[int, Any]:
+            return served.post("/translate", {"q": TEXTS[0], "source": source, "target": target})[:2]
+
+        assert translated("zh-TW")[0] == translated("zh-CN")[0] == 200  # through English, and Italian
+        for near, far in (("de", "de-AT"), ("en", "eng_Latn")):  # there is nothing to translate
+            status, error = translated(far, near)
+            assert (status, error["error"].split(";")[0]) == (404, f"no model translates {near} to {far}")
+
+
+def test_third_languages_while_another_model_is_loaded(variants: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opens, begun, ends = loading.open_bundle, threading.Event(), threading.Event()
+
+    def open_slowly(folder: Path) -> Any:
+        if folder.parent.name == "slow":
+            begun.set()
+            assert ends.wait(PATIENCE_SECONDS)
+        return opens(folder)
+
+    monkeypatch.setattr(loading, "open_bundle", open_slowly)
+    flags = ("--model-control", "explicit", "--allow-admin", "--load-model", "*", "--http-port", "0")
+    with local_server(variants, *flags) as running, Client(running.address) as client, ThreadPoolExecutor() as threads:
+        copy_bundle(variants, "slow")
+        loaded = threads.submit(client.load_model, "slow")
+        assert begun.wait(PATIENCE_SECONDS)
+        assert running.server.http_port
+        served = Served(running.server.http_port, client)
+        found = [served.post("/translate", {"q": "a", "source": "de", "target": target}) for target in ("zh-TW", "es")]
+        ends.set()
+        loaded.result()
+    assert [status for status, *_ in found] == [200, 503]
+    assert "loading or failed: slow" in found[1][1]["error"]
 
 
 def test_libretranslate_file(served: Served) -> None:

@@ -17,6 +17,7 @@ from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall
 from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.text.languages import SOURCE, find_language
 from triptych_text.languages import primary_language, standard_tag
 
 SERVICE = "/triptych.v1.TranslationService"
@@ -80,19 +81,33 @@ async def _translate_from(
 
 
 async def _pivot(call: HttpCall, error: RpcError, source: str, target: str) -> str:
-    """Return a third language through which models translate; raise the `error` of the direct translation if there is none."""
-    if error.code is not grpc.StatusCode.NOT_FOUND or not source:
+    """Return a third language through which models translate; raise the `error` of the direct translation if there is none.
+
+    UNAVAILABLE is an error of a direct translation too: models that load, or failed to, may be the ones for it.
+    """
+    if error.code not in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE) or not source or not target:
         raise error
-    pairs = await _direct_pairs(call)
-    before = {code for near, targets in pairs.items() if _same(near, source) for code in targets}
-    found = sorted(code for code in before if any(_same(far, target) for far in pairs.get(code, ())))
+    models = await call.ready_models()
+    first = [(model, _find(source, model.source_language_codes)) for model in models]
+    second = [(model, _find(target, model.target_language_codes)) for model in models]
+    pairs = [(one, other) for one, near in first for other, far in second if near and far and not _same(near, far)]
+    if any(one is other for one, other in pairs):  # it is the direct translation that failed
+        raise error
+    found = sorted(
+        {code for one, other in pairs for code in one.target_language_codes if _find(code, other.source_language_codes)}
+    )
     if not found:
         raise error
-    return next((code for code in found if _same(code, PIVOT)), found[0])
+    return next((code for code in found if primary_language(code) == PIVOT), found[0])
+
+
+def _find(code: str, offered: Sequence[str]) -> str | None:
+    """Return the offered code that the service takes for `code`."""
+    return find_language(code, offered, SOURCE)
 
 
 def _same(code: str, other: str) -> bool:
-    return primary_language(code) == primary_language(other)
+    return (standard_tag(code) or code) == (standard_tag(other) or other)
 
 
 def _of_text(message: str, places: Sequence[int]) -> str:
