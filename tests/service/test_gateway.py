@@ -280,6 +280,33 @@ def test_texts_and_documents_are_translated_through_a_third_language(tmp_path: P
         assert served.post("/translate", {"q": "a", "source": "nl", "target": "de"})[0] == 404
 
 
+def test_third_languages_of_empty_and_of_too_long_translations(tmp_path: Path) -> None:
+    only = {code: [[number] for number in range(340) if number not in (2, token)] for code, token in (("de", 224), ("fr", 131))}
+    members: dict[str, Any] = {
+        "de-en": {"max_length": 1},
+        "fr-en": {"max_length": 63, "min_length": 60},
+        "en-nl": {"max_length": 9},
+    }
+    for name, generation in members.items():
+        near, far = name.split("-")
+        settings = {**generation, "suppressed_tokens": only.get(near, [])}  # all but a space, or half a character
+        edit_manifest(
+            copy_bundle(tmp_path, name),
+            lambda manifest, near=near, far=far, settings=settings: manifest.update(
+                source_languages=[near], target_languages=[far], generation=settings
+            ),
+        )
+    with opened(options_of(tmp_path)) as served:
+
+        def translated(**given: Any) -> Any:
+            return served.post("/translate", {"target": "nl", "alternatives": 1, **given})[1]
+
+        assert translated(source="de", q=TEXTS) == {"translatedText": ["", ""], "alternatives": [[], []]}
+        error = translated(source="fr", q=TEXTS)["error"]
+        assert error.startswith("q[0]: ")
+        assert error.endswith(" (this is about its translation into en)")
+
+
 @pytest.fixture
 def variants(tmp_path: Path) -> Path:
     """Models of language variants."""

@@ -76,8 +76,15 @@ async def _translate_from(
         return await ask(texts, source, target, options)
     except RpcError as error:
         pivot = await _pivot(call, error, source, target)
-    between = await ask(texts, source, pivot, None)
-    return await ask([one.translated_text for one in between], pivot, target, options)
+    between = [one.translated_text for one in await ask(texts, source, pivot, None)]
+    places = [place for place, text in enumerate(between) if text.strip()]  # the others are empty, which no text may be
+    try:
+        found = await ask([between[place] for place in places], pivot, target, options) if places else ()
+    except RpcError as error:
+        message = f"{_of_text(error.message, places)} (this is about its translation into {pivot})"
+        raise error.with_message(message if INDEX.search(error.message) else error.message) from None
+    translations = dict(zip(places, found, strict=True))
+    return [translations.get(place, translation_pb2.Translation()) for place in range(len(texts))]
 
 
 async def _pivot(call: HttpCall, error: RpcError, source: str, target: str) -> str:
