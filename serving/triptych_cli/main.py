@@ -117,7 +117,7 @@ def main() -> None:
         _fail(f"{_message(error)} (see {path} {flag})", error.exit_code)
     except click.ClickException as error:
         _fail(error.format_message() + _remedy(error), error.exit_code)
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):  # a second signal interrupts click: timeout(1) sends two
         _fail("interrupted", INTERRUPTED)
     except OSError as error:  # such as a full disk
         where = error.filename or ("" if _output_is_written() else "standard output")

@@ -144,6 +144,16 @@ def test_ctrl_c_prints_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, failu
     assert (result.code, result.err.strip()) == (130, "Error: interrupted")
 
 
+def test_a_second_ctrl_c_prints_no_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "invoke", interrupt)
+    monkeypatch.setattr(click.core, "echo", interrupt)  # while click notes the first one
+    result = run("models")
+    assert (result.code, result.err.strip()) == (130, "Error: interrupted")
+
+
 def test_a_missing_extra_is_named() -> None:
     program = "import sys; sys.modules['onnxruntime'] = None; from triptych_cli.main import main; main()"
     result = subprocess.run([sys.executable, "-c", program, "translate", "a"], capture_output=True, text=True, check=False)
