@@ -407,9 +407,9 @@ def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str
         there = ", ".join(path.name for path in found) or "none"
         remedy = "copy them from the model that was converted"
         raise folder.config_error(f"no tokenizer: expected {known}, found {there}; {remedy}")
-    known = {piece.text for piece in read_piece_model(found[0]).pieces}
+    pieces = {piece.text for piece in read_piece_model(found[0]).pieces}
     for names in (sources, targets):
-        if 2 * (count := sum(name in known for name in names)) < len(names):
+        if 2 * (count := sum(name in pieces for name in names)) < len(names):
             problem = f"{found[0].name} has only {count:,} of the vocabulary's {len(names):,} tokens"
             raise folder.config_error(f"{problem}; use the SentencePiece model of the model that was converted")
     source, target = (_pieces(folder, found[0], names) for names in (sources, targets))
@@ -458,7 +458,7 @@ def _languages(
     """Read the languages from a package's metadata, the tokenizer's tokens of languages, or the model's name."""
     if folder.has(PACKAGE):
         package = folder.members(PACKAGE)
-        codes = [package.get(name) for name in ("from_code", "to_code")]
+        codes: list[Any] = [package.get(name) for name in ("from_code", "to_code")]
         if not all(isinstance(code, str) and is_language(code) for code in codes):
             problem = f"expected the codes of two languages, found {codes[0]!r:.60} and {codes[1]!r:.60}"
             raise SourceError(f"{folder.path / PACKAGE}: from_code, to_code: {problem}")
