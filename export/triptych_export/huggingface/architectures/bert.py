@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from triptych_export.huggingface.checkpoint.config import ENCODER, activation, flag, integer
-from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
+from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules, split_rules
 from triptych_export.huggingface.checkpoint.text import (
     ANSWER,
     BARE,
@@ -324,8 +324,7 @@ def _modernbert_theta(folder: Folder, kind: str) -> float:
 MODERNBERT_RULES = (
     Rule("bert.embedding.tokens.weight", "embeddings.tok_embeddings.weight", others=["decoder.weight"]),
     Rule("bert.embedding.norm", "embeddings.norm"),
-    Rule(f"{LAYERS}.feedforward.gate", "layers.{i}.mlp.Wi", change=lambda rows: rows.chunk(2)[0]),
-    Rule(f"{LAYERS}.feedforward.expand", "layers.{i}.mlp.Wi", change=lambda rows: rows.chunk(2)[1]),  # before the next one's
+    *split_rules("layers.{i}.mlp.Wi", f"{LAYERS}.feedforward.gate", f"{LAYERS}.feedforward.expand"),
     *block_rules(LAYERS, "layers.{i}", ["attn.Wqkv"], "attn.Wo", "attn_norm", "mlp.Wi", "mlp.Wo", "mlp_norm"),
     Rule("bert.norm", "final_norm"),
 )

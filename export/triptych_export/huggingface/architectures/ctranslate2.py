@@ -201,7 +201,10 @@ def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str
     """Make the tokenizers: of transformers' files, or of SentencePiece models with the ids of the vocabularies."""
     pair = [folder.model / name for name in ("source.spm", "target.spm")]
     if all(path.is_file() for path in pair):  # Marian's, which always ends texts
-        return _ended(folder, *(_pieces(folder, *each, strips=True) for each in zip(pair, (sources, targets), strict=True)))
+        source, target = (
+            _pieces(folder, path, names, strips=True) for path, names in zip(pair, (sources, targets), strict=True)
+        )
+        return _ended(folder, source, target)
     if folder.has(TOKENIZER_CONFIG) or folder.has(FAST):
         if folder.has(TOKENIZER_CONFIG):
             made = translation_tokenizers(folder)

@@ -27,7 +27,7 @@ from triptych_export.huggingface.checkpoint.config import (
     integer,
 )
 from triptych_export.huggingface.checkpoint.image import CHANNELS, class_names, read_image_processor, sides
-from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model, scaled_rules
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model, scaled_rules, split_rules
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_training.checkpoints.encoder import ImageCheckpoint, ImageModel, ImagePreprocessing
@@ -59,9 +59,8 @@ DINO_RULES = (
     *block_rules("layers.{i}", BLOCK, [f"attention.attention.{part}" for part in QUERY_KEY_VALUE], *DINO_NAMES),
     *COMMON_RULES,
 )
-GATED_RULES = (  # the gate and what it is multiplied with are one tensor there; these come first
-    Rule("layers.{i}.feedforward.gate", f"{BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[0]),
-    Rule("layers.{i}.feedforward.expand", f"{BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[1]),
+GATED_RULES = (
+    *split_rules(f"{BLOCK}.mlp.weights_in", "layers.{i}.feedforward.gate", "layers.{i}.feedforward.expand"),
     *scaled_rules("layers.{i}.feedforward.contract", f"{BLOCK}.mlp.weights_out", f"{BLOCK}.layer_scale2.lambda1"),
 )
 BEIT_TABLE = "relative_position_bias.relative_position_bias_table"

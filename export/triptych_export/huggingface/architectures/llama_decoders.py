@@ -32,7 +32,7 @@ from triptych_export.huggingface.architectures.decoder_config import (
 )
 from triptych_export.huggingface.architectures.decoders import DecoderMapping
 from triptych_export.huggingface.checkpoint.config import activation, flag
-from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
+from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules, split_rules
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.models.blocks import XIELU
 from triptych_training.models.gpt import GptConfig
@@ -249,10 +249,6 @@ def _below(weight: Tensor) -> Tensor:
     return 0.5 + softplus(weight)
 
 
-def _half(weight: Tensor, second: bool) -> Tensor:
-    return weight.chunk(2)[second]
-
-
 def plus_one(weight: Tensor) -> Tensor:
     """Turn a norm's weight, of which 1 was subtracted, into its factor."""
     return weight + 1
@@ -297,10 +293,8 @@ NORMS = {
     "norm": "norm",
 }
 GEMMA_RULES = (*(Rule(ours, theirs, change=plus_one) for ours, theirs in NORMS.items()), *LLAMA_RULES)
-GATE_UP = f"{LAYERS}.mlp.gate_up_proj"
 GLM_RULES = (
-    Rule(f"{LAYERS}.feedforward.gate", GATE_UP, change=partial(_half, second=False)),
-    Rule(f"{LAYERS}.feedforward.expand", GATE_UP, change=partial(_half, second=True)),
+    *split_rules(f"{LAYERS}.mlp.gate_up_proj", f"{LAYERS}.feedforward.gate", f"{LAYERS}.feedforward.expand"),
     *LLAMA_RULES,
 )
 GLM4_RULES = (

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -86,6 +87,15 @@ def block_rules(
         Rule(f"{ours}.feedforward.contract", f"{theirs}.{contract}"),
         Rule(f"{ours}.feedforward_residual.norm", f"{theirs}.{feedforward_norm}"),
     )
+
+
+def split_rules(theirs: str, *ours: str) -> tuple[Rule, ...]:
+    """Rules of modules whose weights are equal parts of one tensor; they precede other rules of the same modules."""
+
+    def part(rows: Tensor, index: int) -> Tensor:
+        return rows.chunk(len(ours))[index]
+
+    return tuple(Rule(name, theirs, change=partial(part, index=index)) for index, name in enumerate(ours))
 
 
 def scaled_rules(ours: str, theirs: str, scale: str) -> tuple[Rule, ...]:
