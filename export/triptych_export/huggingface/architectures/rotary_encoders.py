@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, POOLER, embedding_rules
+from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, POOLER, embedding_rules, masked_rules
 from triptych_export.huggingface.architectures.decoder_config import check_number, llama_members, rotary
 from triptych_export.huggingface.architectures.decoders import load_embedding
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
@@ -142,11 +142,9 @@ NOMIC_BERT = TextMapping(
     encoder=_nomic_rules,
     heads={
         BARE: (),
-        MASKED: (
-            Rule("masked_token.transform", "cls.predictions.transform.dense"),
-            Rule("masked_token.norm", "cls.predictions.transform.layer_norm"),
-            Rule("masked_token.projection.weight", "cls.predictions.decoder.weight"),
-            Rule("masked_token.projection.bias", "cls.predictions.decoder.bias", others=["cls.predictions.bias"]),
+        MASKED: masked_rules(
+            *("cls.predictions.transform.dense", "cls.predictions.transform.layer_norm"),
+            *("cls.predictions.decoder", "cls.predictions.bias"),
         ),
         TEXT: (POOLER, CLASSIFIER),
         TOKENS: (CLASSIFIER,),
@@ -160,11 +158,7 @@ GTE = TextMapping(
     encoder=_gte_rules,
     heads={
         BARE: (),
-        MASKED: (
-            Rule("masked_token.transform", "lm_head.dense"),
-            Rule("masked_token.norm", "lm_head.norm"),
-            Rule("masked_token.projection", "lm_head.decoder"),
-        ),
+        MASKED: masked_rules("lm_head.dense", "lm_head.norm", "lm_head.decoder"),
         TEXT: (POOLER, CLASSIFIER),
         TOKENS: (CLASSIFIER,),
     },
