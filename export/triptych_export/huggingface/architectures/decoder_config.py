@@ -43,6 +43,7 @@ OPTIONAL: Mapping[str, Sequence[str]] = {
     "yarn": ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
 }
 LARGEST, MOST_LAYERS = 2**24, 1_000
+BIASES = ("bias", "input_bias", "output_bias")  # of GptConfig, which many families have all or none
 
 
 def positive(folder: Folder, name: str, default: int | None = None, most: int = LARGEST, least: int = 1) -> int:
@@ -63,6 +64,11 @@ def check_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0 or not isfinite(value):
         raise ValueError(f"{name}: {value!r:.60} is not a number above 0")
     return float(value)
+
+
+def but_each(interval: int, layers: int) -> list[int]:
+    """List the layers without the last of each `interval`, which are those with a window where both kinds alternate."""
+    return [layer for layer in range(layers) if (layer + 1) % interval]
 
 
 def windows(folder: Folder, layers: int, default: Sequence[int], always: bool = False) -> dict[str, Any]:

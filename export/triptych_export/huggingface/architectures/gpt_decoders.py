@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from triptych_export.huggingface.architectures.decoder_config import (
+    BIASES,
     CONSTANTS,
     DECODER,
     LAYERS,
     MOST_LAYERS,
     QUERY_KEY_VALUE,
+    but_each,
     first_rotated,
     llama_members,
     neighbours_rotated,
@@ -142,7 +144,8 @@ def _falcon_members(folder: Folder) -> dict[str, Any]:
         "scaling": scaling,
         "activation": activation(folder, "activation", "gelu"),
         **_layer_norm(folder, "layer_norm_epsilon"),
-        **{"bias": biased, "input_bias": biased, "output_bias": biased, "parallel": True},
+        **dict.fromkeys(BIASES, biased),
+        "parallel": True,
     }
 
 
@@ -179,7 +182,7 @@ def _opt_members(folder: Folder) -> dict[str, Any]:
         "layers": positive(folder, "num_hidden_layers", most=MOST_LAYERS),
         "max_positions": positive(folder, "max_position_embeddings"),
         "activation": activation(folder, "activation_function", "relu"),
-        **{"bias": biased, "input_bias": biased, "output_bias": biased},
+        **dict.fromkeys(BIASES, biased),
     }
 
 
@@ -191,12 +194,12 @@ def _neox_members(folder: Folder) -> dict[str, Any]:
 
 
 def _phi_members(folder: Folder) -> dict[str, Any]:
-    biases = dict.fromkeys(("bias", "input_bias", "output_bias", "projection_bias"), True)
+    biases = dict.fromkeys((*BIASES, "projection_bias"), True)
     return {**llama_members(folder, rotated=0.5, function="gelu_new"), **_layer_norm(folder), **biases, "parallel": True}
 
 
 def _starcoder2_members(folder: Folder) -> dict[str, Any]:
-    biases = dict.fromkeys(("bias", "input_bias", "output_bias"), flag(folder, "use_bias", True))
+    biases = dict.fromkeys(BIASES, flag(folder, "use_bias", True))
     return {**mistral_members(folder, 0, function="gelu_pytorch_tanh"), **_layer_norm(folder, "norm_epsilon"), **biases}
 
 
@@ -216,10 +219,10 @@ def _cohere_members(folder: Folder, theta: float = 500_000.0) -> dict[str, Any]:
 
 def _cohere2_members(folder: Folder) -> dict[str, Any]:
     members = _cohere_members(folder, 10_000.0)
-    layers, interval = range(members["layers"]), positive(folder, "sliding_window_pattern", 4)
-    members |= windows(folder, len(layers), [layer for layer in layers if (layer + 1) % interval], always=True)
+    layers, interval = members["layers"], positive(folder, "sliding_window_pattern", 4)
+    members |= windows(folder, layers, but_each(interval, layers), always=True)
     size = members["model_dim"] // members["heads"]  # whatever head_dim says
-    return {**members, "head_dim": size, "unrotated_layers": sorted(set(layers) - set(members["window_layers"]))}
+    return {**members, "head_dim": size, "unrotated_layers": sorted(set(range(layers)) - set(members["window_layers"]))}
 
 
 def _cohere_changes(folder: Folder, config: GptConfig) -> Mapping[str, Change]:

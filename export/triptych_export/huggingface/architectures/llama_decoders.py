@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from triptych_export.huggingface.architectures.decoder_config import (
+    BIASES,
     CONSTANTS,
     DECODER,
     GLOBAL,
@@ -21,6 +22,7 @@ from triptych_export.huggingface.architectures.decoder_config import (
     LAYERS,
     LOCAL,
     QUERY_KEY_VALUE,
+    but_each,
     first_rotated,
     llama_members,
     neighbours_rotated,
@@ -122,7 +124,7 @@ def _gemma3_members(folder: Folder) -> dict[str, Any]:
     local_theta = _local_theta(folder, 10_000.0, "rope_local_base_freq")
     members = llama_members(folder, 1_000_000.0, GLOBAL)
     layers, interval = members["layers"], positive(folder, "sliding_window_pattern", 6)
-    nearby = windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % interval], always=True)
+    nearby = windows(folder, layers, but_each(interval, layers), always=True)
     if both := flag(folder, "use_bidirectional_attention", False):
         nearby["window"] = nearby["window"] // 2 + 1  # the member counts both sides
     return {
@@ -187,8 +189,7 @@ def _factor(folder: Folder, name: str) -> float:
 
 
 def _ernie_members(folder: Folder) -> dict[str, Any]:
-    biased = flag(folder, "use_bias", False)
-    return {**llama_members(folder, 500_000.0, epsilon=1e-5), "bias": biased, "input_bias": biased, "output_bias": biased}
+    return {**llama_members(folder, 500_000.0, epsilon=1e-5), **dict.fromkeys(BIASES, flag(folder, "use_bias", False))}
 
 
 def _helium_members(folder: Folder) -> dict[str, Any]:
@@ -210,18 +211,17 @@ def _olmo2_members(folder: Folder) -> dict[str, Any]:
 def _olmo3_members(folder: Folder) -> dict[str, Any]:
     local_theta = _local_theta(folder, 500_000.0)
     members = llama_members(folder, 500_000.0, GLOBAL, epsilon=1e-5)
-    layers = members["layers"]
-    nearby = windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % 4], always=True)
+    nearby = windows(folder, members["layers"], but_each(4, members["layers"]), always=True)
     return {**members, **nearby, **OUTPUT_NORMS, "whole_norm": True, "local_theta": local_theta}
 
 
 def _exaone4_members(folder: Folder) -> dict[str, Any]:
     members = llama_members(folder, epsilon=1e-5)
-    layers, mixed = range(members["layers"]), folder.config.get("sliding_window", 0) is not None
+    layers, mixed = members["layers"], folder.config.get("sliding_window", 0) is not None
     listed = not mixed or folder.config.get("layer_types") is not None
     interval = 1 if listed else positive(folder, "sliding_window_pattern", 4)
-    members |= windows(folder, len(layers), [layer for layer in layers if (layer + 1) % interval], always=mixed)
-    unrotated = sorted(set(layers) - set(members["window_layers"])) if mixed else []
+    members |= windows(folder, layers, but_each(interval, layers), always=mixed)
+    unrotated = sorted(set(range(layers)) - set(members["window_layers"])) if mixed else []
     return {**members, **OUTPUT_NORMS, "unrotated_layers": unrotated}
 
 
@@ -331,11 +331,7 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "glm4": _llama("Glm4ForCausalLM", _glm4_members, rules=GLM4_RULES, changes=neighbours_rotated),
     "granite": _llama("GraniteForCausalLM", _granite_members, changes=_granite_changes),
     "helium": _llama("HeliumForCausalLM", _helium_members, changes=neighbours_rotated),
-    HUNYUAN: _llama(
-        *("HunYuanDenseV1ForCausalLM", _hunyuan_members),
-        rules=HUNYUAN_RULES,
-        neutral=HUNYUAN_NEUTRAL,
-    ),
+    HUNYUAN: _llama("HunYuanDenseV1ForCausalLM", _hunyuan_members, rules=HUNYUAN_RULES, neutral=HUNYUAN_NEUTRAL),
     "llama": _llama("LlamaForCausalLM", llama_members),
     "ministral": _llama("MinistralForCausalLM", _ministral_members),
     "mistral": _llama("MistralForCausalLM", mistral_members),
