@@ -2,8 +2,8 @@
 
 Devlin et al. 2018; Liu et al. 2019; Song et al. 2020; Sanh et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024;
 He et al. 2021.
-RoBERTa's mapping also serves XLM-R (Conneau et al. 2019), CamemBERT (Martin et al. 2019) and data2vec's model
-of texts (Baevski et al. 2022).
+RoBERTa's mapping also serves XLM-R (Conneau et al. 2019), CamemBERT (Martin et al. 2019) and data2vec's model of texts (Baevski
+et al. 2022), and with changes RoBERTa-PreLayerNorm (Ott et al. 2019) and XLM-R XL (Goyal et al. 2021).
 """
 
 from collections.abc import Callable, Mapping, Sequence
