@@ -230,9 +230,8 @@ def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str
 
 def _pieces(folder: CTranslate2Folder, path: Path, names: list[str], strips: bool = False) -> Tokenizer:
     """Make the tokenizer of a SentencePiece model."""
-    [(name, count)] = Counter(names).most_common(1)
-    if count > 1:
-        raise folder.config_error(f"the token {name!r:.60} is in the vocabulary twice")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise folder.config_error(f"the token {twice[0]!r:.60} is in the vocabulary twice")
     reserved = [folder.special(member) for member in ("unk_token", "bos_token", "eos_token")]
     special = [special_token(name) for name in names if name in (*reserved, *PADS) or LANGUAGE_TOKENS.fullmatch(name)]
     return piece_tokenizer(read_piece_model(path), Vocabulary(names, reserved[0], special), strips)

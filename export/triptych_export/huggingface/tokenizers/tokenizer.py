@@ -5,6 +5,7 @@ models the reference is the sentencepiece package.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -169,7 +170,7 @@ def _camembert(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     first = ["<s>NOTUSED", tokens.name("pad_token"), "</s>NOTUSED", tokens.name("unk_token"), "<unk>NOTUSED"]
     names = [*first, *(piece.text for piece in model.pieces[1:])]
     unused = [special_token(name) for name in first if name.endswith("NOTUSED")]
-    tokens = SpecialTokens(tokens.roles, (*tokens.additional, *unused), tokens.placed)
+    tokens = replace(tokens, additional=(*tokens.additional, *unused))
     return _tokenizer(folder, model, names, tokens, [tokens.name("mask_token")])
 
 
@@ -205,16 +206,15 @@ def _pegasus(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     model = _read(folder, "spiece.model")
     unused = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, folder.members(CONFIG).get("offset", 103)))]
     names = [tokens.name("pad_token"), tokens.name("eos_token"), *unused, *(piece.text for piece in model.pieces[2:])]
-    tokens = SpecialTokens(tokens.roles, (*tokens.additional, *map(special_token, unused)), tokens.placed)
+    tokens = replace(tokens, additional=(*tokens.additional, *map(special_token, unused)))
     return _tokenizer(folder, model, names, tokens, ())
 
 
 def _tokenizer(
     folder: Folder, model: PieceModel, names: Sequence[str], tokens: SpecialTokens, family: Sequence[str]
 ) -> Tokenizer:
-    if len(set(names)) < len(names):
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise SourceError(f"{folder.path}: token {twice!r} is both a special token and a piece")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise SourceError(f"{folder.path}: token {twice[0]!r} is both a special token and a piece")
     return piece_tokenizer(
         model, Vocabulary(names, tokens.name("unk_token"), tokens.within(names), tokens.behind(names, family))
     )
