@@ -262,8 +262,7 @@ def load_clip(folder: Folder) -> ImageCheckpoint:
     try:
         return _load(folder, (f"{name}ForImageClassification",), make, CLIP_RULES, ignored, prefix="vision_model.")
     finally:
-        left = {name: value for name, value in vision.config.whole.items() if name not in vision.config.read}
-        folder.closed.append((f"{CONFIG} ({vision.inner})", left, VISION_NEUTRAL))
+        folder.closed.append((f"{CONFIG} ({vision.inner})", vision.config.unread, VISION_NEUTRAL))
 
 
 def load_swin(folder: Folder) -> ImageCheckpoint:
