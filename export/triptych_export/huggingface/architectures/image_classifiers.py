@@ -1,7 +1,7 @@
 """ViT, DeiT, Swin and PVT image classifiers (Dosovitskiy et al. 2020; Touvron et al. 2020; Liu et al. 2021; Wang et al. 2021).
 
-ViTMSN (Assran et al. 2022), DINOv2 (Oquab et al. 2023; with registers Darcet et al. 2023), CLIP (Radford et al. 2021),
-SigLIP (Zhai et al. 2023), BEiT (Bao et al. 2021) and data2vec (Baevski et al. 2022) have kinds of ViT.
+Variants of ViT: ViTMSN (Assran et al. 2022), DINOv2 (Oquab et al. 2023; with registers Darcet et al. 2023), CLIP (Radford et
+al. 2021), SigLIP (Zhai et al. 2023), BEiT (Bao et al. 2021) and data2vec (Baevski et al. 2022).
 Members missing in config.json have the defaults of transformers:
 https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt, /pvt_v2, /vit_msn, /dinov2, /clip, /siglip and
 /beit).

@@ -30,7 +30,7 @@ from triptych_training.models.bert import BertConfig, EncoderConfig
 
 # Names of sizes in its authors' files.
 NOMIC_SIZES = {"model_dim": "n_embd", "heads": "n_head", "feedforward_dim": "n_inner", "layers": "n_layer"}
-# Scaled rotary positions of the authors' code begin behind the positions of the training, of which there are no more here.
+# `rotary_scaling_factor` only matters in texts longer than those of the training; here texts are not.
 NOMIC_NEUTRAL = {
     **ENCODER,
     **neutral(
