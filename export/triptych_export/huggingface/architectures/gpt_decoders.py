@@ -32,7 +32,7 @@ from triptych_export.huggingface.architectures.decoder_config import (
     windows,
 )
 from triptych_export.huggingface.architectures.decoders import DecoderMapping
-from triptych_export.huggingface.architectures.llama_decoders import LLAMA_RULES, NORMS, mistral_members, plus_one
+from triptych_export.huggingface.architectures.llama_decoders import GEMMA_RULES, LLAMA_RULES, mistral_members
 from triptych_export.huggingface.checkpoint.config import activation, flag
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.folder import Folder, neutral
@@ -327,10 +327,6 @@ PHI_RULES = (
     Rule("norm", "final_layernorm"),
     *LLAMA_RULES,
 )
-NEMOTRON_RULES = (
-    *(Rule(f"{ours}.weight", f"{theirs}.weight", change=plus_one) for ours, theirs in NORMS.items()),
-    *LLAMA_RULES,
-)
 COHERE_RULES = (Rule(f"{LAYERS}.feedforward_residual.norm", f"{LAYERS}.input_layernorm"), *LLAMA_RULES)
 STARCODER_RULES = (
     Rule(f"{LAYERS}.feedforward.expand", f"{LAYERS}.mlp.c_fc"),
@@ -368,9 +364,7 @@ GPTS: Mapping[str, DecoderMapping] = {
     ),
     "gptj": _gpt("GPTJForCausalLM", _gptj_members, GPTJ_RULES, changes=neighbours_rotated),
     "jais2": _modern("Jais2ForCausalLM", _jais2_members, LLAMA_RULES, neutral=DECODER),
-    "nemotron": _modern(
-        "NemotronForCausalLM", _nemotron_members, NEMOTRON_RULES, neutral=NEMOTRON_NEUTRAL, changes=first_rotated
-    ),
+    "nemotron": _modern("NemotronForCausalLM", _nemotron_members, GEMMA_RULES, neutral=NEMOTRON_NEUTRAL, changes=first_rotated),
     "opt": DecoderMapping("OPTForCausalLM", _opt_members, OPT_RULES, ("model.decoder.", "decoder."), OPT_NEUTRAL, tied=True),
     "phi": _modern("PhiForCausalLM", _phi_members, PHI_RULES, neutral=PHI_NEUTRAL, changes=first_rotated),
     "stablelm": _modern("StableLmForCausalLM", _stablelm_members, LLAMA_RULES, neutral=STABLELM_NEUTRAL, changes=first_rotated),

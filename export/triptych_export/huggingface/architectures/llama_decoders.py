@@ -6,7 +6,7 @@ Bakouch et al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al.
 ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025; Apertus, Swiss AI 2025.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -249,9 +249,9 @@ def _below(weight: Tensor) -> Tensor:
     return 0.5 + softplus(weight)
 
 
-def plus_one(weight: Tensor) -> Tensor:
-    """Turn a norm's weight, of which 1 was subtracted, into its factor."""
-    return weight + 1
+def _plus_one_rules(norms: Mapping[str, str]) -> Sequence[Rule]:
+    """Rules of norms from whose stored weights 1 was subtracted, by our names; biases, if there are any, are as in others."""
+    return [Rule(f"{ours}.weight", f"{theirs}.weight", change=lambda weight: weight + 1) for ours, theirs in norms.items()]
 
 
 OUTPUT_NORMS = {"qk_norm": True, "input_norm": False, "output_norm": True}
@@ -286,13 +286,13 @@ GEMMA3_NORMS = {
     f"{LAYERS}.feedforward_residual.output_norm": f"{LAYERS}.post_feedforward_layernorm",
     "norm": "norm",
 }
-GEMMA3_RULES = (*(Rule(ours, theirs, change=plus_one) for ours, theirs in GEMMA3_NORMS.items()), *LLAMA_RULES)
+GEMMA3_RULES = (*_plus_one_rules(GEMMA3_NORMS), *LLAMA_RULES)
 NORMS = {
     f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
     f"{LAYERS}.feedforward_residual.norm": f"{LAYERS}.post_attention_layernorm",
     "norm": "norm",
 }
-GEMMA_RULES = (*(Rule(ours, theirs, change=plus_one) for ours, theirs in NORMS.items()), *LLAMA_RULES)
+GEMMA_RULES = (*_plus_one_rules(NORMS), *LLAMA_RULES)
 GLM_RULES = (
     *split_rules(f"{LAYERS}.mlp.gate_up_proj", f"{LAYERS}.feedforward.gate", f"{LAYERS}.feedforward.expand"),
     *LLAMA_RULES,
