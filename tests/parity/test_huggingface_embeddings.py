@@ -62,6 +62,9 @@ CASES = {
 }
 
 
+HALF = ("qwen3", "olmo2", "gpt2", "gemma")  # norms of heads, of all heads, layer norms, and both directions
+
+
 def write_eurobert(folder: Path) -> None:
     sizes = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 128}
     ids = {"vocab_size": 360, "bos_token_id": 1, "eos_token_id": 0, "pad_token_id": 0, "mask_token_id": 2}
@@ -126,7 +129,8 @@ def expected_vectors(case: Case, folder: Path) -> np.ndarray[Any, Any]:
 def test_vectors_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     folder = write_case(case, tmp_path / "theirs")
-    options = ExportOptions(tmp_path / "models", precisions=("fp32", "fp16"))
+    precisions = ("fp32", "fp16") if name in HALF else ("fp32",)
+    options = ExportOptions(tmp_path / "models", precisions=precisions)
     bundle = open_bundle(export(folder, options, lambda line: None))
     assert "outputs as in transformers" in str(bundle.manifest.provenance["original"])
     manifest = bundle.manifest_of(TextManifest)

@@ -87,6 +87,11 @@ def block(weights: Weights, theirs: str, index: int, names: Mapping[str, str], *
     return {f"blocks.{index}.{name}": tensor for name, tensor in found.items()}
 
 
+def named(name: str, module: nn.Module) -> Weights:
+    """Name the weights of a module."""
+    return {f"{name}.{ending}": tensor for ending, tensor in module.named_parameters()}
+
+
 VIT_NAMES = {
     "attn.proj": "attention.o_proj",
     "norm1": "layernorm_before",
@@ -106,19 +111,17 @@ def vit(architecture: str, teacher: bool = False, **shape: Any) -> Case:
     base = model.deit if teacher else model.vit
     head = model.cls_classifier if teacher else model.classifier
     state = base.state_dict()
-    layers = "encoder.layer" if "encoder.layer.0.layernorm_before.weight" in state else "layers"
     weights = {
         "cls_token": base.embeddings.cls_token,
         "pos_embed": base.embeddings.position_embeddings,
-        **{f"patch_embed.proj.{n}": t for n, t in base.embeddings.patch_embeddings.projection.named_parameters()},
-        **block(state, f"{layers}.0", 0, VIT_NAMES, *VIT_PARTS),
-        **block(state, f"{layers}.1", 1, VIT_NAMES, *VIT_PARTS),
-        **{f"norm.{n}": t for n, t in base.layernorm.named_parameters()},
-        **{f"head.{n}": t for n, t in head.named_parameters()},
+        **named("patch_embed.proj", base.embeddings.patch_embeddings.projection),
+        **block(state, "layers.0", 0, VIT_NAMES, *VIT_PARTS),
+        **block(state, "layers.1", 1, VIT_NAMES, *VIT_PARTS),
+        **named("norm", base.layernorm),
+        **named("head", head),
     }
     if teacher:
-        weights["dist_token"] = base.embeddings.distillation_token
-        weights |= {f"head_dist.{n}": t for n, t in model.distillation_classifier.named_parameters()}
+        weights |= {"dist_token": base.embeddings.distillation_token, **named("head_dist", model.distillation_classifier)}
     return Case(architecture, weights, lambda images: model(images).logits)
 
 
@@ -135,9 +138,9 @@ def dino(architecture: str, pooling: str = "token", norm: str = "norm") -> Case:
         "cls_token": first,
         "reg_token": embeddings.register_tokens,
         "pos_embed": embeddings.position_embeddings[:, 1:],
-        **{f"patch_embed.proj.{n}": t for n, t in embeddings.patch_embeddings.projection.named_parameters()},
-        **{f"{norm}.{n}": t for n, t in base.layernorm.named_parameters()},
-        **{f"head.{n}": t for n, t in head.named_parameters()},
+        **named("patch_embed.proj", embeddings.patch_embeddings.projection),
+        **named(norm, base.layernorm),
+        **named("head", head),
     }
     for layer in range(2):
         weights |= block(state, f"encoder.layer.{layer}", layer, DINO_NAMES, *VIT_PARTS)
@@ -169,34 +172,30 @@ CLIP_PARTS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 def clip(architecture: str, hidden_act: str) -> Case:
     shape = {**SHAPE, "hidden_size": 24, "num_attention_heads": 12, "intermediate_size": 40, "hidden_act": hidden_act}
     base = stirred(transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**shape)))
-    head, state, embeddings = stirred(nn.Linear(24, CLASSES)), base.state_dict(), base.embeddings
-    weights = {
-        "cls_token": embeddings.class_embedding[None, None],
-        "pos_embed": embeddings.position_embedding.weight[None],
-        "patch_embed.proj.weight": embeddings.patch_embedding.weight,
-        **{f"norm_pre.{n}": t for n, t in base.pre_layrnorm.named_parameters()},
-        **block(state, "encoder.layers.0", 0, CLIP_NAMES, *CLIP_PARTS),
-        **block(state, "encoder.layers.1", 1, CLIP_NAMES, *CLIP_PARTS),
-        **{f"norm.{n}": t for n, t in base.post_layernorm.named_parameters()},
-        **{f"head.{n}": t for n, t in head.named_parameters()},
-    }
-    return Case(architecture, weights, lambda images: head(base(images).pooler_output))
+    head = stirred(nn.Linear(24, CLASSES))
+    first = {"cls_token": base.embeddings.class_embedding[None, None], **named("norm_pre", base.pre_layrnorm)}
+    return Case(architecture, first | clip_weights(base, head), lambda images: head(base(images).pooler_output))
 
 
 def without_class(architecture: str) -> Case:
     """No token before the patches: SigLIP's, with the mean of the patches' states."""
     shape = {**SHAPE, "hidden_size": 24, "num_attention_heads": 8, "intermediate_size": 40, "hidden_act": "gelu"}
     base = stirred(transformers.SiglipVisionModel(transformers.SiglipVisionConfig(**shape)))
-    head, state, embeddings = stirred(nn.Linear(24, CLASSES)), base.state_dict(), base.embeddings
-    weights = {
-        "pos_embed": embeddings.position_embedding.weight[None],
-        **{f"patch_embed.proj.{n}": t for n, t in embeddings.patch_embedding.named_parameters()},
+    head = stirred(nn.Linear(24, CLASSES))
+    return Case(architecture, clip_weights(base, head), lambda images: head(base(images).last_hidden_state.mean(1)), "avg")
+
+
+def clip_weights(base: Any, head: nn.Module) -> Weights:
+    """Name the weights that CLIP's and SigLIP's models have."""
+    state = base.state_dict()
+    return {
+        "pos_embed": base.embeddings.position_embedding.weight[None],
+        **named("patch_embed.proj", base.embeddings.patch_embedding),
         **block(state, "encoder.layers.0", 0, CLIP_NAMES, *CLIP_PARTS),
         **block(state, "encoder.layers.1", 1, CLIP_NAMES, *CLIP_PARTS),
-        **{f"norm.{n}": t for n, t in base.post_layernorm.named_parameters()},
-        **{f"head.{n}": t for n, t in head.named_parameters()},
+        **named("norm", base.post_layernorm),
+        **named("head", head),
     }
-    return Case(architecture, weights, lambda images: head(base(images).last_hidden_state.mean(1)), "avg")
 
 
 def beit(architecture: str) -> Case:
@@ -205,9 +204,9 @@ def beit(architecture: str) -> Case:
     state = model.beit.state_dict()
     weights = {
         "cls_token": model.beit.embeddings.cls_token,
-        **{f"patch_embed.proj.{n}": t for n, t in model.beit.embeddings.patch_embeddings.projection.named_parameters()},
-        **{f"fc_norm.{n}": t for n, t in model.beit.pooler.layernorm.named_parameters()},
-        **{f"head.{n}": t for n, t in model.classifier.named_parameters()},
+        **named("patch_embed.proj", model.beit.embeddings.patch_embeddings.projection),
+        **named("fc_norm", model.beit.pooler.layernorm),
+        **named("head", model.classifier),
     }
     for layer in range(2):
         theirs, ours = f"layers.{layer}", f"blocks.{layer}"

@@ -48,7 +48,8 @@ class Place:
 class ModelFile:
     """A model.bin: shapes of its weights by name, and its single values.
 
-    Names are those of CTranslate2 with dots for slashes: `decoder.layer_0.ffn.linear_1.weight`.
+    Names are those of CTranslate2 with dots for slashes, such as `decoder.layer_0.ffn.linear_1.weight`. The encoder's
+    embeddings have their older name in newer files too.
 
     Raises:
         SourceError: the file is not of this format, damaged, or of another kind of model than an encoder-decoder.
@@ -128,7 +129,8 @@ class ModelFile:
             start, position = position, position + length
             if position > len(self._bytes):
                 raise ValueError(f"cut short after {len(self._bytes):,} bytes")
-            return bytes(self._bytes[start : position - 1]).decode().replace("/", ".")
+            name = bytes(self._bytes[start : position - 1]).decode().replace("/", ".")
+            return name.replace(".embeddings_0.", ".embeddings.")
 
         version = take("I")
         if not OLDEST <= version <= NEWEST:

@@ -58,6 +58,11 @@ class Members(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.whole)
 
+    @property
+    def unread(self) -> dict[str, Any]:
+        """Members that were not read."""
+        return {name: value for name, value in self.whole.items() if name not in self.read}
+
 
 @dataclass(frozen=True)
 class Folder:

@@ -88,10 +88,10 @@ def command(
     """Export CHECKPOINT as a bundle into the repository OUT.
 
     CHECKPOINT is a folder that `triptych train` wrote; or one of Hugging Face's libraries, with config.json, weights and
-    tokenizer, or a model's name on their hub: MarianMT, BART, mBART, M2M100, NLLB and T5; BERT, RoBERTa, DistilBERT, XLM-R,
-    CamemBERT, MPNet, ELECTRA, ModernBERT and DeBERTa; ViT, DeiT, Swin, PVT and ImageGPT; GPT-2, Llama, SmolLM3,
-    Qwen2, Qwen3, Mistral and Gemma 3 (text); Model2Vec. The fp32 graphs must give the same results as PyTorch, or nothing is
-    written.
+    tokenizer, or a model's name on their hub: encoder-decoders (MarianMT, NLLB, T5 and others), encoders (BERT, XLM-R,
+    ModernBERT, sentence-transformers and others), image classifiers (ViT, Swin, DINOv2, timm's and others), decoders (Llama,
+    Qwen3, Gemma 3 and others) or Model2Vec. An unknown type is an error that lists all. The fp32 graphs must give the same
+    results as PyTorch, or nothing is written.
 
     CHECKPOINT may also be a translation model of CTranslate2 or Argos Translate, a GGUF file, a file of word vectors (word2vec,
     GloVe), an ONNX file, or a folder with model.onnx or onnx/model*.onnx: an encoder if config.json and a tokenizer or image

@@ -139,8 +139,7 @@ class Vit(nn.Module):
         self.embedding_norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config.block(i)) for i in range(config.layers))
-        norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon) if config.final_norm else nn.Identity()
-        self.norm: nn.Module = norm
+        self.norm: nn.Module = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon) if config.final_norm else nn.Identity()
         self.classifier = nn.Linear(config.model_dim * (1 + (config.pooling == BOTH)), config.classes)
         self.distillation_classifier = nn.Linear(config.model_dim, config.classes) if config.distillation_head else None
         self.apply(initialise)

@@ -8,6 +8,7 @@ raise.
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -74,27 +75,20 @@ SINUSOIDS = "*.embed_positions.weight"  # old files also store the computed posi
 def load_bart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
     """Load a BART or MVP checkpoint: a text-to-text model, or a translation model if languages are given."""
     name, defaults = ("Mvp", M2M100_DEFAULTS) if folder.model_type == "mvp" else ("Bart", BART_DEFAULTS)
-    generation, tokenizers = _read(folder, name, defaults)
-    model = _bart_model(folder, generation, norm="post")
-    return _text_to_text(folder, model, generation, tokenizers, source_language, target_language)
+    languages = source_language, target_language
+    return _text_to_text(folder, name, defaults, languages, norm="post", positions="learned", embedding_norm=True)
 
 
 def load_pegasus(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
     """Load a Pegasus checkpoint: a text-to-text model, or a translation model if languages are given."""
-    generation, tokenizers = _read(folder, "Pegasus", PEGASUS_DEFAULTS)
-    weights = open_weights(folder.path)
-    config = bart_members(folder, weights) | {"norm": "pre", "positions": "sinusoidal-marian"}
-    model = load_model(folder, weights, config, generation, Embeddings.of(folder), bart_rules(), (*IGNORED, SINUSOIDS))
-    return _text_to_text(folder, model, generation, tokenizers, source_language, target_language)
+    languages = source_language, target_language
+    return _text_to_text(folder, "Pegasus", PEGASUS_DEFAULTS, languages, norm="pre", positions="sinusoidal-marian")
 
 
 def load_blenderbot(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
     """Load a Blenderbot checkpoint as a text-to-text model, whose sources are what was said before the answer."""
-    generation, tokenizers = _read(folder, "Blenderbot", BLENDERBOT_DEFAULTS)
-    weights = open_weights(folder.path)
-    config = bart_members(folder, weights) | {"norm": "pre", "positions": "learned"}
-    model = load_model(folder, weights, config, generation, Embeddings.of(folder), bart_rules(), IGNORED)
-    return _text_to_text(folder, model, generation, tokenizers, source_language, target_language)
+    languages = source_language, target_language
+    return _text_to_text(folder, "Blenderbot", BLENDERBOT_DEFAULTS, languages, unused=0, norm="pre", positions="learned")
 
 
 def load_mbart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
@@ -106,7 +100,8 @@ def load_mbart(folder: Folder, source_language: str = "", target_language: str =
     is_mbart25 = any(frame.after for frame in languages.sources.values())
     if is_mbart25 and generation.first_token is None and all(file.get("decoder_start_token_id") is None for file in files):
         generation, languages = start_with_target(folder, generation, languages)
-    return make_source(folder, _bart_model(folder, generation, norm="pre"), tokenizers, languages, generation)
+    model = _model(folder, generation, norm="pre", positions="learned", embedding_norm=True)
+    return make_source(folder, model, tokenizers, languages, generation)
 
 
 def load_m2m100(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
@@ -150,24 +145,20 @@ def _read(folder: Folder, name: str, defaults: Mapping[str, object]) -> tuple[Ge
 
 
 def _text_to_text(
-    folder: Folder,
-    model: Transformer,
-    generation: GenerationSettings,
-    tokenizers: TranslationTokenizers,
-    source: str,
-    target: str,
+    folder: Folder, name: str, defaults: Mapping[str, object], given: tuple[str, str], **options: Any
 ) -> TranslationSource:
-    """Assemble a text-to-text model, or a translation model if languages are given."""
-    before = tokenizers.before(folder, generation.ends[0])
-    languages = text_to_text(before, generation.first_token).choose(source, target)
+    """Load a text-to-text model, or a translation model if languages are given; `options` are those of `_model`."""
+    generation, tokenizers = _read(folder, name, defaults)
+    model, before = _model(folder, generation, **options), tokenizers.before(folder, generation.ends[0])
+    languages = text_to_text(before, generation.first_token).choose(*given)
     return make_source(folder, model, tokenizers, languages, generation)
 
 
-def _bart_model(folder: Folder, generation: GenerationSettings, norm: str) -> Transformer:
-    weights = open_weights(folder.path)
-    config = bart_members(folder, weights) | {"norm": norm, "embedding_norm": True, "positions": "learned"}
-    rules = bart_rules(UNUSED_POSITIONS)
-    return load_model(folder, weights, config, generation, Embeddings.of(folder), rules, IGNORED)
+def _model(folder: Folder, generation: GenerationSettings, unused: int = UNUSED_POSITIONS, **members: Any) -> Transformer:
+    """Load a model; `members` of TransformerConfig are added to those that `bart_members` reads."""
+    weights, ignored = open_weights(folder.path), (*IGNORED, SINUSOIDS)
+    config = bart_members(folder, weights) | members
+    return load_model(folder, weights, config, generation, Embeddings.of(folder), bart_rules(unused), ignored)
 
 
 def mbart_languages(

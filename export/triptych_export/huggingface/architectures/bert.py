@@ -2,16 +2,16 @@
 
 Devlin et al. 2018; Liu et al. 2019; Song et al. 2020; Sanh et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024;
 He et al. 2021.
-RoBERTa's mapping also serves XLM-R (Conneau et al. 2019), CamemBERT (Martin et al. 2019) and data2vec's model
-of texts (Baevski et al. 2022).
+RoBERTa's mapping also serves XLM-R (Conneau et al. 2019), CamemBERT (Martin et al. 2019) and data2vec's model of texts (Baevski
+et al. 2022), and with changes RoBERTa-PreLayerNorm (Ott et al. 2019) and XLM-R XL (Goyal et al. 2021).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from triptych_export.huggingface.checkpoint.config import ENCODER, activation, flag, integer
-from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
+from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules, split_rules
 from triptych_export.huggingface.checkpoint.text import (
     ANSWER,
     BARE,
@@ -30,11 +30,13 @@ from triptych_training.models.bert import BertConfig, EncoderConfig
 from triptych_training.models.deberta import DebertaConfig
 from triptych_training.models.modernbert import ModernBertConfig
 
-# The pooler's members are those of Google's first checkpoints.
-POOLER_MEMBERS = (
-    "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type"
-)
-BERT_NEUTRAL = {**ENCODER, **neutral(POOLER_MEMBERS, position_embedding_type=("absolute",))}
+BERT_NEUTRAL = {
+    **ENCODER,
+    **neutral(  # of Google's first checkpoints
+        "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type",
+        position_embedding_type=("absolute",),
+    ),
+}
 ERNIE_NEUTRAL = {**BERT_NEUTRAL, **neutral("task_type_vocab_size enable_recompute")}
 DISTILBERT_NEUTRAL = {
     **ENCODER,
@@ -54,11 +56,21 @@ ALBERT_NEUTRAL = {
     ),
 }
 CLASSIFIER, SPAN, POOLER = Rule("classifier", "classifier"), Rule("span", "qa_outputs"), Rule("pooler.dense", "pooler.dense")
-BERT_PREDICTIONS = (
-    Rule("masked_token.transform", "cls.predictions.transform.dense"),
-    Rule("masked_token.norm", "cls.predictions.transform.LayerNorm"),
-    Rule("masked_token.projection.weight", "cls.predictions.decoder.weight"),
-    Rule("masked_token.projection.bias", "cls.predictions.decoder.bias", others=["cls.predictions.bias"]),
+
+
+def masked_rules(dense: str, norm: str, projection: str, bias: str = "") -> tuple[Rule, ...]:
+    """Rules of the head for masked tokens; `bias` is another name of its projection's bias."""
+    return (
+        Rule("masked_token.transform", dense),
+        Rule("masked_token.norm", norm),
+        Rule("masked_token.projection.weight", f"{projection}.weight"),
+        Rule("masked_token.projection.bias", f"{projection}.bias", others=[bias] if bias else ()),
+    )
+
+
+BERT_PREDICTIONS = masked_rules(
+    *("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
+    *("cls.predictions.decoder", "cls.predictions.bias"),
 )
 
 
@@ -121,7 +133,8 @@ def embedding_rules(decoder: str, positions: Change | None = None) -> Sequence[R
 
 LAYERS = "bert.layers.{i}"
 BERT_BLOCK = ("attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm")
-BERT_INPUTS = [f"attention.self.{name}" for name in ("query", "key", "value")]
+QUERY_KEY_VALUE = ("query", "key", "value")
+BERT_INPUTS = [f"attention.self.{name}" for name in QUERY_KEY_VALUE]
 BERT_LAYERS = block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *BERT_BLOCK)
 MPNET_BLOCK = ("attention.attn.o", "attention.LayerNorm", *BERT_BLOCK[2:])
 MPNET_LAYERS = block_rules(LAYERS, "encoder.layer.{i}", [f"attention.attn.{name}" for name in "qkv"], *MPNET_BLOCK)
@@ -159,12 +172,7 @@ ROBERTA = TextMapping(
     ),
     heads={
         BARE: (),
-        MASKED: (
-            Rule("masked_token.transform", "lm_head.dense"),
-            Rule("masked_token.norm", "lm_head.layer_norm"),
-            Rule("masked_token.projection.weight", "lm_head.decoder.weight"),
-            Rule("masked_token.projection.bias", "lm_head.decoder.bias", others=["lm_head.bias"]),
-        ),
+        MASKED: masked_rules("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"),
         TEXT: (Rule("pooler.dense", "classifier.dense"), Rule("classifier", "classifier.out_proj")),
         TOKENS: (CLASSIFIER,),
         ANSWER: (SPAN,),
@@ -172,16 +180,19 @@ ROBERTA = TextMapping(
     prefixes=("roberta.", "data2vec_text."),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "lm_head.*", "classifier.*", "qa_outputs.*"),
 )
+
+
+def _before_roberta(*own: Rule) -> Callable[[EncoderConfig], Sequence[Rule]]:
+    """Make the rules of an encoder that differs from RoBERTa's in its `own` ones."""
+    return lambda config: (*own, *ROBERTA.encoder(config))
+
+
 PRE_BLOCK = ("attention.output.dense", "attention.LayerNorm", "intermediate.dense", "output.dense", "intermediate.LayerNorm")
 ROBERTA_PRELAYERNORM = replace(
     ROBERTA,
     classes=("RobertaPreLayerNorm",),
     config=lambda folder, special: replace(_roberta_config(folder, special), norm="pre"),
-    encoder=lambda config: (
-        Rule("bert.norm", "LayerNorm"),
-        *block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *PRE_BLOCK),  # before RoBERTa's
-        *ROBERTA.encoder(config),
-    ),
+    encoder=_before_roberta(Rule("bert.norm", "LayerNorm"), *block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *PRE_BLOCK)),
     prefixes=("roberta_prelayernorm.",),
 )
 XL_BLOCK = ("attention.output.dense", "attention.self_attn_layer_norm", "intermediate.dense", "output.dense", "LayerNorm")
@@ -189,21 +200,15 @@ XLM_ROBERTA_XL = replace(
     ROBERTA,
     classes=("XLMRobertaXL",),
     config=lambda folder, special: replace(_roberta_config(folder, special), norm="pre", embedding_norm=False),
-    encoder=lambda config: (
-        Rule("bert.norm", "encoder.LayerNorm"),
-        *block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *XL_BLOCK),  # before RoBERTa's
-        *ROBERTA.encoder(config),
+    encoder=_before_roberta(
+        Rule("bert.norm", "encoder.LayerNorm"), *block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *XL_BLOCK)
     ),
 )
 MPNET = replace(
     ROBERTA,
     classes=("MPNet",),
     config=_mpnet_config,
-    encoder=lambda config: (
-        Rule("bert.relative.table", "encoder.relative_attention_bias"),
-        *MPNET_LAYERS,  # before RoBERTa's
-        *ROBERTA.encoder(config),
-    ),
+    encoder=_before_roberta(Rule("bert.relative.table", "encoder.relative_attention_bias"), *MPNET_LAYERS),
     prefixes=("mpnet.",),
 )
 ELECTRA = TextMapping(
@@ -216,34 +221,24 @@ ELECTRA = TextMapping(
     ),
     heads={
         **ROBERTA.heads,
-        MASKED: (
-            Rule("masked_token.transform", "generator_predictions.dense"),
-            Rule("masked_token.norm", "generator_predictions.LayerNorm"),
-            Rule("masked_token.projection", "generator_lm_head"),
-        ),
+        MASKED: masked_rules("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"),
     },
     prefixes=("electra.",),
     ignored=("*position_ids", "*token_type_ids", "discriminator_*", "generator_*", "classifier.*", "qa_outputs.*"),
 )
-ALBERT_LAYER = "encoder.albert_layer_groups.0.albert_layers.0"
+ALBERT_LAYER = "encoder.albert_layer_groups.0.albert_layers.0"  # whose weights all layers have
 ALBERT_BLOCK = ("attention.dense", "attention.LayerNorm", "ffn", "ffn_output", "full_layer_layer_norm")
-ALBERT_INPUTS = [f"attention.{name}" for name in ("query", "key", "value")]
 ALBERT = TextMapping(
     classes=("Albert",),
     config=_albert_config,
     encoder=lambda _config: (
         *embedding_rules("predictions.decoder.weight"),
         Rule("bert.embedding.projection", "encoder.embedding_hidden_mapping_in"),
-        *block_rules(LAYERS, ALBERT_LAYER, ALBERT_INPUTS, *ALBERT_BLOCK),  # all layers have the same weights
+        *block_rules(LAYERS, ALBERT_LAYER, [f"attention.{part}" for part in QUERY_KEY_VALUE], *ALBERT_BLOCK),
     ),
     heads={
         BARE: (),
-        MASKED: (
-            Rule("masked_token.transform", "predictions.dense"),
-            Rule("masked_token.norm", "predictions.LayerNorm"),
-            Rule("masked_token.projection.weight", "predictions.decoder.weight"),
-            Rule("masked_token.projection.bias", "predictions.decoder.bias", others=["predictions.bias"]),
-        ),
+        MASKED: masked_rules("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias"),
         TEXT: (Rule("pooler.dense", "pooler"), CLASSIFIER),
         TOKENS: (CLASSIFIER,),
         ANSWER: (SPAN,),
@@ -257,11 +252,7 @@ DISTILBERT = TextMapping(
     encoder=lambda _config: (*embedding_rules("vocab_projector.weight"), *DISTILBERT_LAYERS),
     heads={
         BARE: (),
-        MASKED: (
-            Rule("masked_token.transform", "vocab_transform"),
-            Rule("masked_token.norm", "vocab_layer_norm"),
-            Rule("masked_token.projection", "vocab_projector"),
-        ),
+        MASKED: masked_rules("vocab_transform", "vocab_layer_norm", "vocab_projector"),
         TEXT: (Rule("pooler.dense", "pre_classifier"), CLASSIFIER),
         TOKENS: (CLASSIFIER,),
         ANSWER: (SPAN,),
@@ -324,8 +315,7 @@ def _modernbert_theta(folder: Folder, kind: str) -> float:
 MODERNBERT_RULES = (
     Rule("bert.embedding.tokens.weight", "embeddings.tok_embeddings.weight", others=["decoder.weight"]),
     Rule("bert.embedding.norm", "embeddings.norm"),
-    Rule(f"{LAYERS}.feedforward.gate", "layers.{i}.mlp.Wi", change=lambda rows: rows.chunk(2)[0]),
-    Rule(f"{LAYERS}.feedforward.expand", "layers.{i}.mlp.Wi", change=lambda rows: rows.chunk(2)[1]),  # before the next one's
+    *split_rules("layers.{i}.mlp.Wi", f"{LAYERS}.feedforward.gate", f"{LAYERS}.feedforward.expand"),
     *block_rules(LAYERS, "layers.{i}", ["attn.Wqkv"], "attn.Wo", "attn_norm", "mlp.Wi", "mlp.Wo", "mlp_norm"),
     Rule("bert.norm", "final_norm"),
 )
@@ -341,11 +331,7 @@ MODERNBERT = TextMapping(
     encoder=lambda _config: MODERNBERT_RULES,
     heads={
         BARE: (),
-        MASKED: (
-            Rule("masked_token.transform", "head.dense"),
-            Rule("masked_token.norm", "head.norm"),
-            Rule("masked_token.projection", "decoder"),
-        ),
+        MASKED: masked_rules("head.dense", "head.norm", "decoder"),
         TEXT: (*_modernbert_dense("pooler"), CLASSIFIER),
         TOKENS: (*_modernbert_dense("head"), CLASSIFIER),
         ANSWER: (*_modernbert_dense("head"), Rule("span", "classifier")),
@@ -402,10 +388,8 @@ DEBERTA = TextMapping(
     prefixes=("deberta.",),
     ignored=("*embeddings.position_*", "*pooler.*", "*_predictions.*", "cls.*", "classifier.*", "qa_outputs.*"),
 )
-DEBERTA_V3_PREDICTIONS = (
-    Rule("masked_token.transform", "lm_predictions.lm_head.dense"),
-    Rule("masked_token.norm", "lm_predictions.lm_head.LayerNorm"),
-    Rule("masked_token.projection", "lm_predictions.lm_head"),
+DEBERTA_V3_PREDICTIONS = masked_rules(
+    "lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm", "lm_predictions.lm_head"
 )
 
 

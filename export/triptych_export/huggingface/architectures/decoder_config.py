@@ -43,6 +43,7 @@ OPTIONAL: Mapping[str, Sequence[str]] = {
     "yarn": ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
 }
 LARGEST, MOST_LAYERS = 2**24, 1_000
+BIASES = ("bias", "input_bias", "output_bias")  # of GptConfig, which many families have all or none
 
 
 def positive(folder: Folder, name: str, default: int | None = None, most: int = LARGEST, least: int = 1) -> int:
@@ -65,8 +66,16 @@ def check_number(name: str, value: object) -> float:
     return float(value)
 
 
+def but_each(interval: int, layers: int) -> list[int]:
+    """List the layers that have a window where each `interval`-th one has none."""
+    return [layer for layer in range(layers) if (layer + 1) % interval]
+
+
 def windows(folder: Folder, layers: int, default: Sequence[int], always: bool = False) -> dict[str, Any]:
-    """Read the sliding window and its layers; older files do not list them: then they are those of `default`."""
+    """Read the sliding window and the layers that have it: those that the file lists, else those of `default`.
+
+    With `always`, it applies whatever `use_sliding_window` says.
+    """
     window = positive(folder, "sliding_window", 0, least=0)  # Qwen's files have one that they do not use
     window = window if always or flag(folder, "use_sliding_window", False) else 0
     kinds = folder.config.get("layer_types")

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from triptych_export.huggingface.architectures.decoder_config import (
+    BIASES,
     CONSTANTS,
     DECODER,
     LAYERS,
     MOST_LAYERS,
     QUERY_KEY_VALUE,
+    but_each,
     first_rotated,
     llama_members,
     neighbours_rotated,
@@ -30,7 +32,7 @@ from triptych_export.huggingface.architectures.decoder_config import (
     windows,
 )
 from triptych_export.huggingface.architectures.decoders import DecoderMapping
-from triptych_export.huggingface.architectures.llama_decoders import LLAMA_RULES, NORMS, mistral_members, plus_one
+from triptych_export.huggingface.architectures.llama_decoders import GEMMA_RULES, LLAMA_RULES, mistral_members
 from triptych_export.huggingface.checkpoint.config import activation, flag
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.folder import Folder, neutral
@@ -142,7 +144,8 @@ def _falcon_members(folder: Folder) -> dict[str, Any]:
         "scaling": scaling,
         "activation": activation(folder, "activation", "gelu"),
         **_layer_norm(folder, "layer_norm_epsilon"),
-        **{"bias": biased, "input_bias": biased, "output_bias": biased, "parallel": True},
+        **dict.fromkeys(BIASES, biased),
+        "parallel": True,
     }
 
 
@@ -179,7 +182,7 @@ def _opt_members(folder: Folder) -> dict[str, Any]:
         "layers": positive(folder, "num_hidden_layers", most=MOST_LAYERS),
         "max_positions": positive(folder, "max_position_embeddings"),
         "activation": activation(folder, "activation_function", "relu"),
-        **{"bias": biased, "input_bias": biased, "output_bias": biased},
+        **dict.fromkeys(BIASES, biased),
     }
 
 
@@ -191,12 +194,12 @@ def _neox_members(folder: Folder) -> dict[str, Any]:
 
 
 def _phi_members(folder: Folder) -> dict[str, Any]:
-    biases = dict.fromkeys(("bias", "input_bias", "output_bias", "projection_bias"), True)
+    biases = dict.fromkeys((*BIASES, "projection_bias"), True)
     return {**llama_members(folder, rotated=0.5, function="gelu_new"), **_layer_norm(folder), **biases, "parallel": True}
 
 
 def _starcoder2_members(folder: Folder) -> dict[str, Any]:
-    biases = dict.fromkeys(("bias", "input_bias", "output_bias"), flag(folder, "use_bias", True))
+    biases = dict.fromkeys(BIASES, flag(folder, "use_bias", True))
     return {**mistral_members(folder, 0, function="gelu_pytorch_tanh"), **_layer_norm(folder, "norm_epsilon"), **biases}
 
 
@@ -216,10 +219,10 @@ def _cohere_members(folder: Folder, theta: float = 500_000.0) -> dict[str, Any]:
 
 def _cohere2_members(folder: Folder) -> dict[str, Any]:
     members = _cohere_members(folder, 10_000.0)
-    layers, interval = range(members["layers"]), positive(folder, "sliding_window_pattern", 4)
-    members |= windows(folder, len(layers), [layer for layer in layers if (layer + 1) % interval], always=True)
+    layers, interval = members["layers"], positive(folder, "sliding_window_pattern", 4)
+    members |= windows(folder, layers, but_each(interval, layers), always=True)
     size = members["model_dim"] // members["heads"]  # whatever head_dim says
-    return {**members, "head_dim": size, "unrotated_layers": sorted(set(layers) - set(members["window_layers"]))}
+    return {**members, "head_dim": size, "unrotated_layers": sorted(set(range(layers)) - set(members["window_layers"]))}
 
 
 def _cohere_changes(folder: Folder, config: GptConfig) -> Mapping[str, Change]:
@@ -324,10 +327,6 @@ PHI_RULES = (
     Rule("norm", "final_layernorm"),
     *LLAMA_RULES,
 )
-NEMOTRON_RULES = (
-    *(Rule(f"{ours}.weight", f"{theirs}.weight", change=plus_one) for ours, theirs in NORMS.items()),
-    *LLAMA_RULES,
-)
 COHERE_RULES = (Rule(f"{LAYERS}.feedforward_residual.norm", f"{LAYERS}.input_layernorm"), *LLAMA_RULES)
 STARCODER_RULES = (
     Rule(f"{LAYERS}.feedforward.expand", f"{LAYERS}.mlp.c_fc"),
@@ -365,9 +364,7 @@ GPTS: Mapping[str, DecoderMapping] = {
     ),
     "gptj": _gpt("GPTJForCausalLM", _gptj_members, GPTJ_RULES, changes=neighbours_rotated),
     "jais2": _modern("Jais2ForCausalLM", _jais2_members, LLAMA_RULES, neutral=DECODER),
-    "nemotron": _modern(
-        "NemotronForCausalLM", _nemotron_members, NEMOTRON_RULES, neutral=NEMOTRON_NEUTRAL, changes=first_rotated
-    ),
+    "nemotron": _modern("NemotronForCausalLM", _nemotron_members, GEMMA_RULES, neutral=NEMOTRON_NEUTRAL, changes=first_rotated),
     "opt": DecoderMapping("OPTForCausalLM", _opt_members, OPT_RULES, ("model.decoder.", "decoder."), OPT_NEUTRAL, tied=True),
     "phi": _modern("PhiForCausalLM", _phi_members, PHI_RULES, neutral=PHI_NEUTRAL, changes=first_rotated),
     "stablelm": _modern("StableLmForCausalLM", _stablelm_members, LLAMA_RULES, neutral=STABLELM_NEUTRAL, changes=first_rotated),

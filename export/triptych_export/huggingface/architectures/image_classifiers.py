@@ -1,7 +1,7 @@
 """ViT, DeiT, Swin and PVT image classifiers (Dosovitskiy et al. 2020; Touvron et al. 2020; Liu et al. 2021; Wang et al. 2021).
 
-ViTMSN (Assran et al. 2022), DINOv2 (Oquab et al. 2023; with registers Darcet et al. 2023), CLIP (Radford et al. 2021),
-SigLIP (Zhai et al. 2023), BEiT (Bao et al. 2021) and data2vec (Baevski et al. 2022) have kinds of ViT.
+Variants of ViT: ViTMSN (Assran et al. 2022), DINOv2 (Oquab et al. 2023; with registers Darcet et al. 2023), CLIP (Radford et
+al. 2021), SigLIP (Zhai et al. 2023), BEiT (Bao et al. 2021) and data2vec (Baevski et al. 2022).
 Members missing in config.json have the defaults of transformers:
 https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt, /pvt_v2, /vit_msn, /dinov2, /clip, /siglip and
 /beit).
@@ -27,7 +27,7 @@ from triptych_export.huggingface.checkpoint.config import (
     integer,
 )
 from triptych_export.huggingface.checkpoint.image import CHANNELS, class_names, read_image_processor, sides
-from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model, scaled_rules
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model, scaled_rules, split_rules
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_training.checkpoints.encoder import ImageCheckpoint, ImageModel, ImagePreprocessing
@@ -47,21 +47,18 @@ COMMON_RULES = (
     Rule("classifier", "classifier"),
     Rule("class_token", "embeddings.cls_token"),
 )
-VIT_RULES = (
-    *COMMON_RULES,
-    *block_rules("layers.{i}", BLOCK, [f"attention.attention.{part}" for part in QUERY_KEY_VALUE], *BLOCK_NAMES),
-)
+VIT_INPUTS = [f"attention.attention.{part}" for part in QUERY_KEY_VALUE]
+VIT_RULES = (*COMMON_RULES, *block_rules("layers.{i}", BLOCK, VIT_INPUTS, *BLOCK_NAMES))
 DINO_NAMES = ("attention.output.dense", "norm1", "mlp.fc1", "mlp.fc2", "norm2")
 DINO_RULES = (
     Rule("registers", "embeddings.register_tokens"),
     *scaled_rules("layers.{i}.attention.output", f"{BLOCK}.attention.output.dense", f"{BLOCK}.layer_scale1.lambda1"),
     *scaled_rules("layers.{i}.feedforward.contract", f"{BLOCK}.mlp.fc2", f"{BLOCK}.layer_scale2.lambda1"),
-    *block_rules("layers.{i}", BLOCK, [f"attention.attention.{part}" for part in QUERY_KEY_VALUE], *DINO_NAMES),
+    *block_rules("layers.{i}", BLOCK, VIT_INPUTS, *DINO_NAMES),
     *COMMON_RULES,
 )
-GATED_RULES = (  # the gate and what it is multiplied with are one tensor there; these come first
-    Rule("layers.{i}.feedforward.gate", f"{BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[0]),
-    Rule("layers.{i}.feedforward.expand", f"{BLOCK}.mlp.weights_in", change=lambda both: both.chunk(2)[1]),
+GATED_RULES = (
+    *split_rules(f"{BLOCK}.mlp.weights_in", "layers.{i}.feedforward.gate", "layers.{i}.feedforward.expand"),
     *scaled_rules("layers.{i}.feedforward.contract", f"{BLOCK}.mlp.weights_out", f"{BLOCK}.layer_scale2.lambda1"),
 )
 BEIT_TABLE = "relative_position_bias.relative_position_bias_table"
@@ -120,31 +117,29 @@ PVT_V2_RULES = _pvt_rules(
     *("encoder.layers.{i}.patch_embedding", "proj", "encoder.layers.{i}.blocks.{j}"),
     *("attention", "attention.proj", "spatial_reduction", "encoder.layers.{i}.layer_norm"),
 )
+BACKBONE = {**ENCODER, **neutral("drop_path_rate out_features out_indices stage_names")}
 VIT_NEUTRAL = {**ENCODER, **neutral("tie_word_embeddings encoder_stride pooler_act pooler_output_size")}
 DINO_NEUTRAL = {  # positions are resized from a square to the size of the processor's images
     **VIT_NEUTRAL,
-    **neutral("image_size layerscale_value drop_path_rate use_mask_token apply_layernorm reshape_hidden_states"),
-    **neutral("out_features out_indices stage_names"),
+    **BACKBONE,
+    **neutral("image_size layerscale_value use_mask_token apply_layernorm reshape_hidden_states"),
 }
 BEIT_NEUTRAL = {
     **VIT_NEUTRAL,
+    **BACKBONE,
     **neutral(
         """
-        vocab_size use_mask_token drop_path_rate pool_scales use_auxiliary_head auxiliary_loss_weight auxiliary_channels
-        auxiliary_num_convs auxiliary_concat_input semantic_loss_ignore_index out_features out_indices stage_names add_fpn
-        reshape_hidden_states segmentation_indices
+        vocab_size use_mask_token pool_scales use_auxiliary_head auxiliary_loss_weight auxiliary_channels auxiliary_num_convs
+        auxiliary_concat_input semantic_loss_ignore_index add_fpn reshape_hidden_states segmentation_indices
         """
     ),
 }
-SWIN_NEUTRAL = {
-    **ENCODER,
-    **neutral("tie_word_embeddings encoder_stride drop_path_rate hidden_size num_layers out_features out_indices stage_names"),
-    **neutral("image_size", path_norm=(True,)),  # the size matters, and is read, with absolute positions only
+SWIN_NEUTRAL = {  # image_size is read with absolute positions only, which depend on it
+    **BACKBONE,
+    **neutral("tie_word_embeddings encoder_stride hidden_size num_layers image_size", path_norm=(True,)),
 }
-PVT_NEUTRAL = {  # image_size is read with version 1 only, whose positions depend on it
-    **ENCODER,
-    **neutral("drop_path_rate hidden_size num_layers out_features out_indices stage_names image_size"),
-}
+# image_size is read with version 1 only, whose positions depend on it
+PVT_NEUTRAL = {**BACKBONE, **neutral("hidden_size num_layers image_size")}
 # Members of config.json, and of its `vision_config`.
 CLIP_NEUTRAL = {
     **COMMON,
@@ -174,12 +169,11 @@ def load_dino(folder: Folder) -> ImageCheckpoint:
     def make(classes: int, image: ImagePreprocessing) -> Vit:
         width, ratio = integer(folder, "hidden_size", 768), folder.config.get("mlp_ratio", 4)
         inner = int(width * ratio)
-        members = {
-            **_vit_members(folder, 16 if registers else 14, 1e-6, (image.height, image.width)),
-            "feedforward_dim": (int(inner * 2 / 3) + 7) // 8 * 8 if gated else inner,
-        }
-        members |= {"activation": "silu"} if gated else {}
-        return Vit(VitConfig(classes, **members, registers=count, gated=gated, pooling=BOTH))
+        members = _vit_members(folder, 16 if registers else 14, 1e-6, (image.height, image.width))
+        members |= {"feedforward_dim": inner, "registers": count, "gated": gated, "pooling": BOTH}
+        if gated:
+            members |= {"feedforward_dim": (int(inner * 2 / 3) + 7) // 8 * 8, "activation": "silu"}
+        return Vit(VitConfig(classes, **members))
 
     def rules(model: ImageModel) -> Sequence[Rule]:
         (height, width), patch = model.config.image, model.config.patch
@@ -268,8 +262,7 @@ def load_clip(folder: Folder) -> ImageCheckpoint:
     try:
         return _load(folder, (f"{name}ForImageClassification",), make, CLIP_RULES, ignored, prefix="vision_model.")
     finally:
-        left = {name: value for name, value in vision.config.whole.items() if name not in vision.config.read}
-        folder.closed.append((f"{CONFIG} ({vision.inner})", left, VISION_NEUTRAL))
+        folder.closed.append((f"{CONFIG} ({vision.inner})", vision.config.unread, VISION_NEUTRAL))
 
 
 def load_swin(folder: Folder) -> ImageCheckpoint:

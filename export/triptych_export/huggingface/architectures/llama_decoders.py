@@ -1,12 +1,12 @@
-"""Llama and its relatives: RMS norm, rotary positions, gated feed-forward network.
+"""Llama and its relatives: RMS norm, rotary positions, and a gated feed-forward network (but for those of AFM and Apertus).
 
-Llama, Touvron et al. 2023; Mistral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3, Bakouch et
-al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team 2024;
-Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025; EXAONE 4, LG AI Research
-2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025; Apertus, Swiss AI 2025.
+Llama, Touvron et al. 2023; Mistral and Ministral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3,
+Bakouch et al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team
+2024; Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025; EXAONE 4, LG AI Research 2025; Seed-OSS,
+ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025; Apertus, Swiss AI 2025.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from triptych_export.huggingface.architectures.decoder_config import (
+    BIASES,
     CONSTANTS,
     DECODER,
     GLOBAL,
@@ -21,6 +22,7 @@ from triptych_export.huggingface.architectures.decoder_config import (
     LAYERS,
     LOCAL,
     QUERY_KEY_VALUE,
+    but_each,
     first_rotated,
     llama_members,
     neighbours_rotated,
@@ -32,7 +34,7 @@ from triptych_export.huggingface.architectures.decoder_config import (
 )
 from triptych_export.huggingface.architectures.decoders import DecoderMapping
 from triptych_export.huggingface.checkpoint.config import activation, flag
-from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
+from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules, split_rules
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.models.blocks import XIELU
 from triptych_training.models.gpt import GptConfig
@@ -122,7 +124,7 @@ def _gemma3_members(folder: Folder) -> dict[str, Any]:
     local_theta = _local_theta(folder, 10_000.0, "rope_local_base_freq")
     members = llama_members(folder, 1_000_000.0, GLOBAL)
     layers, interval = members["layers"], positive(folder, "sliding_window_pattern", 6)
-    nearby = windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % interval], always=True)
+    nearby = windows(folder, layers, but_each(interval, layers), always=True)
     if both := flag(folder, "use_bidirectional_attention", False):
         nearby["window"] = nearby["window"] // 2 + 1  # the member counts both sides
     return {
@@ -187,8 +189,7 @@ def _factor(folder: Folder, name: str) -> float:
 
 
 def _ernie_members(folder: Folder) -> dict[str, Any]:
-    biased = flag(folder, "use_bias", False)
-    return {**llama_members(folder, 500_000.0, epsilon=1e-5), "bias": biased, "input_bias": biased, "output_bias": biased}
+    return {**llama_members(folder, 500_000.0, epsilon=1e-5), **dict.fromkeys(BIASES, flag(folder, "use_bias", False))}
 
 
 def _helium_members(folder: Folder) -> dict[str, Any]:
@@ -210,18 +211,17 @@ def _olmo2_members(folder: Folder) -> dict[str, Any]:
 def _olmo3_members(folder: Folder) -> dict[str, Any]:
     local_theta = _local_theta(folder, 500_000.0)
     members = llama_members(folder, 500_000.0, GLOBAL, epsilon=1e-5)
-    layers = members["layers"]
-    nearby = windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % 4], always=True)
+    nearby = windows(folder, members["layers"], but_each(4, members["layers"]), always=True)
     return {**members, **nearby, **OUTPUT_NORMS, "whole_norm": True, "local_theta": local_theta}
 
 
 def _exaone4_members(folder: Folder) -> dict[str, Any]:
     members = llama_members(folder, epsilon=1e-5)
-    layers, mixed = range(members["layers"]), folder.config.get("sliding_window", 0) is not None
+    layers, mixed = members["layers"], folder.config.get("sliding_window", 0) is not None
     listed = not mixed or folder.config.get("layer_types") is not None
     interval = 1 if listed else positive(folder, "sliding_window_pattern", 4)
-    members |= windows(folder, len(layers), [layer for layer in layers if (layer + 1) % interval], always=mixed)
-    unrotated = sorted(set(layers) - set(members["window_layers"])) if mixed else []
+    members |= windows(folder, layers, but_each(interval, layers), always=mixed)
+    unrotated = sorted(set(range(layers)) - set(members["window_layers"])) if mixed else []
     return {**members, **OUTPUT_NORMS, "unrotated_layers": unrotated}
 
 
@@ -249,13 +249,9 @@ def _below(weight: Tensor) -> Tensor:
     return 0.5 + softplus(weight)
 
 
-def _half(weight: Tensor, second: bool) -> Tensor:
-    return weight.chunk(2)[second]
-
-
-def plus_one(weight: Tensor) -> Tensor:
-    """Turn a norm's weight, of which 1 was subtracted, into its factor."""
-    return weight + 1
+def _plus_one_rules(norms: Mapping[str, str]) -> Sequence[Rule]:
+    """Rules of norms from whose stored weights 1 was subtracted, by our names; biases, if there are any, are as in others."""
+    return [Rule(f"{ours}.weight", f"{theirs}.weight", change=lambda weight: weight + 1) for ours, theirs in norms.items()]
 
 
 OUTPUT_NORMS = {"qk_norm": True, "input_norm": False, "output_norm": True}
@@ -290,17 +286,15 @@ GEMMA3_NORMS = {
     f"{LAYERS}.feedforward_residual.output_norm": f"{LAYERS}.post_feedforward_layernorm",
     "norm": "norm",
 }
-GEMMA3_RULES = (*(Rule(ours, theirs, change=plus_one) for ours, theirs in GEMMA3_NORMS.items()), *LLAMA_RULES)
+GEMMA3_RULES = (*_plus_one_rules(GEMMA3_NORMS), *LLAMA_RULES)
 NORMS = {
     f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
     f"{LAYERS}.feedforward_residual.norm": f"{LAYERS}.post_attention_layernorm",
     "norm": "norm",
 }
-GEMMA_RULES = (*(Rule(ours, theirs, change=plus_one) for ours, theirs in NORMS.items()), *LLAMA_RULES)
-GATE_UP = f"{LAYERS}.mlp.gate_up_proj"
+GEMMA_RULES = (*_plus_one_rules(NORMS), *LLAMA_RULES)
 GLM_RULES = (
-    Rule(f"{LAYERS}.feedforward.gate", GATE_UP, change=partial(_half, second=False)),
-    Rule(f"{LAYERS}.feedforward.expand", GATE_UP, change=partial(_half, second=True)),
+    *split_rules(f"{LAYERS}.mlp.gate_up_proj", f"{LAYERS}.feedforward.gate", f"{LAYERS}.feedforward.expand"),
     *LLAMA_RULES,
 )
 GLM4_RULES = (
@@ -337,11 +331,7 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "glm4": _llama("Glm4ForCausalLM", _glm4_members, rules=GLM4_RULES, changes=neighbours_rotated),
     "granite": _llama("GraniteForCausalLM", _granite_members, changes=_granite_changes),
     "helium": _llama("HeliumForCausalLM", _helium_members, changes=neighbours_rotated),
-    HUNYUAN: _llama(
-        *("HunYuanDenseV1ForCausalLM", _hunyuan_members),
-        rules=HUNYUAN_RULES,
-        neutral=HUNYUAN_NEUTRAL,
-    ),
+    HUNYUAN: _llama("HunYuanDenseV1ForCausalLM", _hunyuan_members, rules=HUNYUAN_RULES, neutral=HUNYUAN_NEUTRAL),
     "llama": _llama("LlamaForCausalLM", llama_members),
     "ministral": _llama("MinistralForCausalLM", _ministral_members),
     "mistral": _llama("MistralForCausalLM", mistral_members),

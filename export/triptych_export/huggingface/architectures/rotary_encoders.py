@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, POOLER, embedding_rules
+from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, POOLER, embedding_rules, masked_rules
 from triptych_export.huggingface.architectures.decoder_config import check_number, llama_members, rotary
 from triptych_export.huggingface.architectures.decoders import load_embedding
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
 from triptych_export.huggingface.checkpoint.config import ENCODER, activation, check_architecture, integer
-from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, split_rules
 from triptych_export.huggingface.checkpoint.text import (
     BARE,
     MASKED,
@@ -28,13 +28,9 @@ from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.bert import BertConfig, EncoderConfig
 
-NOMIC_SIZES = {
-    "model_dim": "n_embd",
-    "heads": "n_head",
-    "feedforward_dim": "n_inner",
-    "layers": "n_layer",
-}  # its authors' names
-# Scaled rotary positions of the authors' code begin behind the positions of the training, of which there are no more here.
+# Names of sizes in its authors' files.
+NOMIC_SIZES = {"model_dim": "n_embd", "heads": "n_head", "feedforward_dim": "n_inner", "layers": "n_layer"}
+# `rotary_scaling_factor` only matters in texts longer than those of the training; here texts are not.
 NOMIC_NEUTRAL = {
     **ENCODER,
     **neutral(
@@ -126,18 +122,16 @@ def _nomic_rules(_config: EncoderConfig) -> Sequence[Rule]:
 
 def _gte_rules(config: EncoderConfig) -> Sequence[Rule]:
     layer, inner = "encoder.layer.{i}", f"{LAYERS}.feedforward"
-    both, last = f"{layer}.mlp.up_gate_proj", f"{layer}.mlp.down_proj"
     block = ("attention.o_proj", "attn_ln", "mlp.up_gate_proj", "mlp.down_proj", "mlp_ln")
     # Only the last of the three projections has a bias.
     zeros = [
-        Rule(f"{inner}.{name}.bias", f"{last}.bias", change=lambda bias: bias.new_zeros(config.feedforward_dim))
+        Rule(f"{inner}.{name}.bias", f"{layer}.mlp.down_proj.bias", change=lambda bias: bias.new_zeros(config.feedforward_dim))
         for name in ("expand", "gate")
     ]
     return (
         *embedding_rules("lm_head.decoder.weight"),
         *zeros,
-        Rule(f"{inner}.expand", both, change=lambda rows: rows.chunk(2)[0]),
-        Rule(f"{inner}.gate", both, change=lambda rows: rows.chunk(2)[1]),
+        *split_rules(f"{layer}.mlp.up_gate_proj", f"{inner}.expand", f"{inner}.gate"),
         *block_rules(LAYERS, layer, ["attention.qkv_proj"], *block),
     )
 
@@ -148,11 +142,9 @@ NOMIC_BERT = TextMapping(
     encoder=_nomic_rules,
     heads={
         BARE: (),
-        MASKED: (
-            Rule("masked_token.transform", "cls.predictions.transform.dense"),
-            Rule("masked_token.norm", "cls.predictions.transform.layer_norm"),
-            Rule("masked_token.projection.weight", "cls.predictions.decoder.weight"),
-            Rule("masked_token.projection.bias", "cls.predictions.decoder.bias", others=["cls.predictions.bias"]),
+        MASKED: masked_rules(
+            *("cls.predictions.transform.dense", "cls.predictions.transform.layer_norm"),
+            *("cls.predictions.decoder", "cls.predictions.bias"),
         ),
         TEXT: (POOLER, CLASSIFIER),
         TOKENS: (CLASSIFIER,),
@@ -166,11 +158,7 @@ GTE = TextMapping(
     encoder=_gte_rules,
     heads={
         BARE: (),
-        MASKED: (
-            Rule("masked_token.transform", "lm_head.dense"),
-            Rule("masked_token.norm", "lm_head.norm"),
-            Rule("masked_token.projection", "lm_head.decoder"),
-        ),
+        MASKED: masked_rules("lm_head.dense", "lm_head.norm", "lm_head.decoder"),
         TEXT: (POOLER, CLASSIFIER),
         TOKENS: (CLASSIFIER,),
     },

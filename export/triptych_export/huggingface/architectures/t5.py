@@ -5,6 +5,7 @@ Raffel et al. 2020; Shazeer 2020; Chung et al. 2022; Xue et al. 2020; Chung et a
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -119,7 +120,7 @@ def _side_rules(side: str, last: int, gated: bool, tables: int) -> Sequence[Rule
         Rule(
             f"{side}.relative.table",
             *(f"{side}.block.{layer}.layer.0.SelfAttention.relative_attention_bias" for layer in range(tables)),
-            change=lambda rows: torch.cat(rows.chunk(tables), dim=1),
+            join=partial(torch.cat, dim=1),
         ),
         Rule(f"{side}.norm", f"{side}.final_layer_norm"),
         Rule(f"{ours}.feedforward.gate", f"{theirs}.{inner}.wi_0"),

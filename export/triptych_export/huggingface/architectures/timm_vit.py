@@ -37,12 +37,12 @@ MODEL_ARGS = neutral(  # what the weights show, or what matters in training alon
     pool_include_prefix=(False,),
     dynamic_img_pad=(False,),
 )
-# Heads of each width. Options after the patch size: CLIP's models have another epsilon, some of them another activation; only
-# their weights show the others.
+# Number of attention heads by the name of a width.
 HEADS = {
     **{"wee": 4, "xsmall": 4, "little": 5, "tiny": 3, "small": 6, "medium": 8, "mediumd": 8, "betwixt": 10, "base": 12},
     **{"so150m": 14, "so150m2": 13, "large": 16, "huge": 16, "giant": 16, "gigantic": 16, "base_plus": 14},
 }
+# Names of architectures. Of the options "clip" changes the epsilon and "quickgelu" the activation; the weights show the others.
 NAME = re.compile(
     r"(?!vit_base_patch16_gap)(?:vit|deit3?)_(?P<width>[a-z0-9]+)(?:_distilled)?_patch\d+(?P<plus>_plus)?"
     r"(?P<options>(?:_(?:clip|quickgelu|reg\d|gap|dinov2|36x1))*)(?:_\d+)?(?:_miil)?(?:_in21k)?"
@@ -61,7 +61,7 @@ RULES = (
     Rule("distillation_classifier", "head_dist"),
 )
 SCALED = (f"{OURS}.attention.output", f"{THEIRS}.attn.proj"), (f"{OURS}.feedforward.contract", f"{THEIRS}.mlp.fc2")
-SCALES = ("ls1.weight", "ls2.weight"), ("gamma_1", "gamma_2")  # the first are stored as "gamma"
+SCALES = ("ls1.weight", "ls2.weight"), ("gamma_1", "gamma_2")  # of either kind; "ls1.gamma" is read as "ls1.weight"
 BEIT_RULES = (
     keyless_bias(OURS, f"{THEIRS}.attn.q_bias", f"{THEIRS}.attn.v_bias"),
     Rule("relative_positions.{i}", f"{THEIRS}.attn.relative_position_bias_table"),

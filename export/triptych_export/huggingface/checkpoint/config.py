@@ -49,11 +49,10 @@ def check_members(folder: Folder, table: Neutral, ours: bool = False) -> None:
     Raises:
         SourceError: names the members with their values; or one of those to ignore is not among them.
     """
-    left = {name: value for name, value in folder.config.whole.items() if name not in folder.config.read}
     faults = {
         (file, name): f"{name}: {value!r:.60} is not supported"
         + (f"; supported: {' or '.join(map(repr, known[name]))}" if name in known else ", and may change the results")
-        for file, members, known in ((CONFIG, left, table), *folder.closed)
+        for file, members, known in ((CONFIG, folder.config.unread, table), *folder.closed)
         for name, value in members.items()
         if value is not None and (name not in known or (known[name] and value not in known[name]))
     }

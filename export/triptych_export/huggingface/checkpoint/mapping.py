@@ -6,8 +6,8 @@ one tensor at a time. An error lists all faults at once, under the checkpoint's 
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -44,19 +44,9 @@ class Rule:
         """Return the rule for a model that is a part of another."""
         return Rule(f"{module}.{self.ours}", *self.theirs, change=self.change, others=self.others, join=self.join)
 
-
-@dataclass(frozen=True)
-class ParameterSource:
-    """Tensors of one parameter."""
-
-    names: tuple[str, ...]
-    others: tuple[str, ...]
-    change: Change | None
-    join: Join
-
     def found(self, stored: Mapping[str, str]) -> tuple[str, ...] | None:
         """Return the checkpoint's tensors of these names, or None if one is missing."""
-        for names in (self.names, *((other,) for other in self.others)):
+        for names in (self.theirs, *((other,) for other in self.others)):
             if all(name in stored for name in names):
                 return names
         return None
@@ -86,6 +76,15 @@ def block_rules(
         Rule(f"{ours}.feedforward.contract", f"{theirs}.{contract}"),
         Rule(f"{ours}.feedforward_residual.norm", f"{theirs}.{feedforward_norm}"),
     )
+
+
+def split_rules(theirs: str, *ours: str) -> tuple[Rule, ...]:
+    """Rules of modules whose weights are equal parts of one tensor; they precede other rules of the same modules."""
+
+    def part(rows: Tensor, index: int) -> Tensor:
+        return rows.chunk(len(ours))[index]
+
+    return tuple(Rule(name, theirs, change=partial(part, index=index)) for index, name in enumerate(ours))
 
 
 def scaled_rules(ours: str, theirs: str, scale: str) -> tuple[Rule, ...]:
@@ -132,7 +131,7 @@ def load_rules(
     stored = {_plain(name, prefixes): name for name in weights}
     sources = {name: _source(name, rules, prefixes) for name, _ in model.named_parameters()}
     faults: list[str] = []
-    used = {name for source in sources.values() for name in (*source.names, *source.others)}
+    used = {name for source in sources.values() for name in (*source.theirs, *source.others)}
     for name, parameter in model.named_parameters():
         faults += _faults(sources[name], parameter.shape, weights, stored)
     unexpected = sorted(
@@ -147,8 +146,8 @@ def load_rules(
     _assign(model, sources, weights, stored)
 
 
-def _source(parameter: str, rules: Sequence[Rule], prefixes: Sequence[str]) -> ParameterSource:
-    """Return the tensors of a parameter by the first rule that applies to it."""
+def _source(parameter: str, rules: Sequence[Rule], prefixes: Sequence[str]) -> Rule:
+    """Return the rule of one parameter, of the first rule that applies to it."""
     for rule in rules:
         parts = NUMBER.split(rule.ours)  # text, name, text, name, ...
         pattern = "".join(f"(?P<{part}>\\d+)" if index % 2 else re.escape(part) for index, part in enumerate(parts))
@@ -157,14 +156,14 @@ def _source(parameter: str, rules: Sequence[Rule], prefixes: Sequence[str]) -> P
             names, others = (
                 tuple(_plain(name.format(**numbers) + rest, prefixes) for name in each) for each in (rule.theirs, rule.others)
             )
-            return ParameterSource(names, others, rule.change, rule.join)
+            return Rule(parameter, *names, change=rule.change, others=others, join=rule.join)
     raise ValueError(f"no rule is about {parameter}")
 
 
-def _faults(source: ParameterSource, shape: torch.Size, weights: StoredWeights, stored: Mapping[str, str]) -> Iterator[str]:
+def _faults(source: Rule, shape: torch.Size, weights: StoredWeights, stored: Mapping[str, str]) -> Iterator[str]:
     names = source.found(stored)
     if names is None:
-        yield from (f"missing {name}" for name in source.names if name not in stored)
+        yield from (f"missing {name}" for name in source.theirs if name not in stored)
         return
     shapes = [weights[stored[name]] for name in names]
     try:
@@ -180,9 +179,7 @@ def _faults(source: ParameterSource, shape: torch.Size, weights: StoredWeights, 
 
 
 @torch.no_grad()
-def _assign(
-    model: nn.Module, sources: Mapping[str, ParameterSource], weights: StoredWeights, stored: Mapping[str, str]
-) -> None:
+def _assign(model: nn.Module, sources: Mapping[str, Rule], weights: StoredWeights, stored: Mapping[str, str]) -> None:
     """Assign a parameter under all its names, so that tied parameters stay tied."""
     made: dict[int, nn.Parameter] = {}
     owners = [

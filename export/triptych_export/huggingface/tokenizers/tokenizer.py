@@ -5,6 +5,7 @@ models the reference is the sentencepiece package.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -159,7 +160,7 @@ def _fairseq(codes: Sequence[str] = ()) -> Callable[[Folder, SpecialTokens], Tok
         first = [tokens.name(role) for role in ("bos_token", "pad_token", "eos_token", "unk_token")]
         names = [*first, *(piece.text for piece in model.pieces[3:])]
         family = [*_languages(tokens, codes), tokens.name("mask_token"), *(token.content for token in tokens.additional)]
-        return _tokenizer(folder, model, names, tokens, family)
+        return _tokenizer(folder, model, tokens, family, names)
 
     return make
 
@@ -169,8 +170,8 @@ def _camembert(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     first = ["<s>NOTUSED", tokens.name("pad_token"), "</s>NOTUSED", tokens.name("unk_token"), "<unk>NOTUSED"]
     names = [*first, *(piece.text for piece in model.pieces[1:])]
     unused = [special_token(name) for name in first if name.endswith("NOTUSED")]
-    tokens = SpecialTokens(tokens.roles, (*tokens.additional, *unused), tokens.placed)
-    return _tokenizer(folder, model, names, tokens, [tokens.name("mask_token")])
+    tokens = replace(tokens, additional=(*tokens.additional, *unused))
+    return _tokenizer(folder, model, tokens, [tokens.name("mask_token")], names)
 
 
 def _deberta(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
@@ -179,12 +180,12 @@ def _deberta(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
             remedy = f"save the tokenizer with transformers, which writes {FAST}"
             raise SourceError(f"{folder.path / CONFIG}: {name}: true is not supported without {FAST}; {remedy}")
     model = _read(folder, "spm.model")
-    return _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, [tokens.name("mask_token")])
+    return _tokenizer(folder, model, tokens, [tokens.name("mask_token")])
 
 
 def _albert(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     config, model = folder.members(CONFIG), _read(folder, "spiece.model")
-    tokenizer = _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, [tokens.name("mask_token")])
+    tokenizer = _tokenizer(folder, model, tokens, [tokens.name("mask_token")])
     steps: list[normalizers.Normalizer] = [normalizers.Replace(quotes, '"') for quotes in ("``", "''")]
     if not config.get("keep_accents", False):
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
@@ -198,23 +199,24 @@ def _t5(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     model = _read(folder, "spiece.model")
     config = folder.members(CONFIG)
     extra = [f"<extra_id_{number}>" for number in reversed(range(config.get("extra_ids", EXTRA_IDS)))]
-    return _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, extra)
+    return _tokenizer(folder, model, tokens, extra)
 
 
 def _pegasus(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     model = _read(folder, "spiece.model")
     unused = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, folder.members(CONFIG).get("offset", 103)))]
     names = [tokens.name("pad_token"), tokens.name("eos_token"), *unused, *(piece.text for piece in model.pieces[2:])]
-    tokens = SpecialTokens(tokens.roles, (*tokens.additional, *map(special_token, unused)), tokens.placed)
-    return _tokenizer(folder, model, names, tokens, ())
+    tokens = replace(tokens, additional=(*tokens.additional, *map(special_token, unused)))
+    return _tokenizer(folder, model, tokens, (), names)
 
 
 def _tokenizer(
-    folder: Folder, model: PieceModel, names: Sequence[str], tokens: SpecialTokens, family: Sequence[str]
+    folder: Folder, model: PieceModel, tokens: SpecialTokens, family: Sequence[str], names: Sequence[str] = ()
 ) -> Tokenizer:
-    if len(set(names)) < len(names):
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise SourceError(f"{folder.path}: token {twice!r} is both a special token and a piece")
+    """Make a tokenizer; `names` are the vocabulary's, if they are not those of the pieces, and `family` follows them."""
+    names = names or [piece.text for piece in model.pieces]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise SourceError(f"{folder.path}: token {twice[0]!r} is both a special token and a piece")
     return piece_tokenizer(
         model, Vocabulary(names, tokens.name("unk_token"), tokens.within(names), tokens.behind(names, family))
     )
