@@ -97,7 +97,7 @@ async def _pivot(call: HttpCall, error: RpcError, source: str, target: str) -> s
     models = await call.ready_models()
     first = [(model, _find(source, model.source_language_codes)) for model in models]
     second = [(model, _find(target, model.target_language_codes)) for model in models]
-    pairs = [(one, other) for one, near in first for other, far in second if near and far and not _same(near, far)]
+    pairs = [(one, other) for one, near in first for other, far in second if near and far and _tag(near) != _tag(far)]
     if any(one is other for one, other in pairs):  # it is the direct translation that failed
         raise error
     found = sorted(
@@ -113,8 +113,8 @@ def _find(code: str, offered: Sequence[str]) -> str | None:
     return find_language(code, offered, SOURCE)
 
 
-def _same(code: str, other: str) -> bool:
-    return (standard_tag(code) or code) == (standard_tag(other) or other)
+def _tag(code: str) -> str:
+    return standard_tag(code) or code
 
 
 def _of_text(message: str, places: Sequence[int]) -> str:
@@ -180,19 +180,13 @@ async def language_pairs(call: HttpCall) -> dict[str, set[str]]:
     Raises:
         RpcError: as ModelService/ListModels.
     """
-    direct = await _direct_pairs(call)
+    direct: dict[str, set[str]] = {}
+    for model in await call.ready_models():
+        targets = {_tag(code) for code in model.target_language_codes}
+        for source in map(_tag, model.source_language_codes):
+            direct.setdefault(source, set()).update(targets - {source})
     further = {source: {far for near in targets for far in direct.get(near, ())} for source, targets in direct.items()}
     return {source: (targets | further[source]) - {source} for source, targets in direct.items()}
-
-
-async def _direct_pairs(call: HttpCall) -> dict[str, set[str]]:
-    pairs: dict[str, set[str]] = {}
-    for model in await call.ready_models():
-        targets = {standard_tag(code) or code for code in model.target_language_codes}
-        for code in model.source_language_codes:
-            source = standard_tag(code) or code
-            pairs.setdefault(source, set()).update(targets - {source})
-    return pairs
 
 
 def source_code(code: str) -> str:
