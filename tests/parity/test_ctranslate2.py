@@ -154,7 +154,7 @@ def test_a_package_is_served_with_the_translations_of_ctranslate2(package: "Pack
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_tokenizer_json_alone(package: "Package", ends: bool, tmp_path: Path) -> None:
-    """It says itself what it adds to texts."""
+    """The file says what is added to texts."""
     folder = shutil.copytree(package.model, tmp_path / "model")
     tokenizer = load_ctranslate2(CTranslate2Folder(package.folder)).tokenizer
     template = ["<s>:0", "$A:0", *(["</s>:0"] if ends else [])]

@@ -38,7 +38,7 @@ SCALE = "_scale"  # of a variable with quantized weights
 
 @dataclass(frozen=True)
 class Place:
-    """Where a variable is in the file."""
+    """Position, type and shape of a variable in the file."""
 
     start: int
     dtype: "np.dtype[Any]"
