@@ -42,12 +42,12 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
     if (Path(checkpoint) / FILE_NAME).is_file():
         return _with_attention(Path(checkpoint), options, say)
     options.check()
-    family, weights, origin = open_checkpoint(str(checkpoint), options)
-    for name, value in origin.items():
-        say(f"{name.replace('_', ' ')}: {value}")
-    options = replace(options, precisions=options.precisions or family.default_precisions or options.shipped)
-    target = _target(options.name or family.default_name, options)
     with _scratch_folder(options.repository) as work:
+        family, weights, origin = open_checkpoint(str(checkpoint), options, work)
+        for name, value in origin.items():
+            say(f"{name.replace('_', ' ')}: {value}")
+        options = replace(options, precisions=options.precisions or family.default_precisions or options.shipped)
+        target = _target(options.name or family.default_name, options)
         full, shipped = work / "full", work / "shipped"
         family.write(full, say)
         parity, metrics = family.measure(full, say)

@@ -16,13 +16,14 @@ from triptych_export.families.tensors import TensorsFamily
 from triptych_export.families.text import STATIC_PRECISIONS, TextFamily, read_samples
 from triptych_export.families.translation import TranslationFamily
 from triptych_export.generation_source import GenerationSource
+from triptych_export.huggingface.adapters import merge_adapter
 from triptych_export.huggingface.architectures import registry
 from triptych_export.huggingface.architectures.ctranslate2 import CTranslate2Folder, is_ctranslate2, load_ctranslate2
 from triptych_export.huggingface.architectures.kept import keep_files
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.generation import FILE as GENERATION_CONFIG
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
-from triptych_export.huggingface.folder import CONFIG, Folder, neutral, open_folder
+from triptych_export.huggingface.folder import ADAPTER, CONFIG, Folder, neutral, open_folder
 from triptych_export.huggingface.gguf import SUFFIX, open_gguf
 from triptych_export.huggingface.static_embeddings import is_word_file, load_static_folder, load_word_file, static_kind
 from triptych_export.onnx_files.decoder import OnnxDecoder
@@ -97,8 +98,8 @@ class Opened(NamedTuple):
     origin: Mapping[str, str]
 
 
-def open_checkpoint(name: str, options: ExportOptions) -> Opened:
-    """Load a checkpoint from a path or from the Hugging Face hub.
+def open_checkpoint(name: str, options: ExportOptions, scratch: Path) -> Opened:
+    """Load a checkpoint from a path or from the Hugging Face hub; files that the export needs until its end go to `scratch`.
 
     Raises:
         SourceError: there is no checkpoint, its architecture is unknown, it has no samples, or options do not apply to it.
@@ -112,6 +113,16 @@ def open_checkpoint(name: str, options: ExportOptions) -> Opened:
     if is_word_file(Path(name)):
         return Opened(_static(load_word_file(Path(name)), name, options), (Path(name),), {})
     folder = open_gguf(Path(name)) if name.endswith(SUFFIX) else open_folder(name, options.revision)
+    if folder.has(ADAPTER) and not weight_files(folder.path):
+        merged = merge_adapter(folder, options.base_model, scratch / "merged")
+        return _open_folder(merged, options)._replace(weights=(*merged.weights, *weight_files(merged.base)))
+    if options.base_model:
+        raise SourceError(f"base_model: only for PEFT adapters; {name} is none")
+    return _open_folder(folder, options)
+
+
+def _open_folder(folder: Folder, options: ExportOptions) -> Opened:
+    """Open a folder, or a GGUF file, that has all weights."""
     if opened := _open_other_formats(folder, options):
         return opened
     if options.ignore_config:

@@ -33,6 +33,7 @@ class ExportOptions:
     target_language: str = ""  # the same for targets
     # Ship precisions below the floors of `parity.gate`, which the model card then records; fp32 must be equal.
     allow_inexact: bool = False
+    base_model: str = ""  # base model of a PEFT adapter, a folder or a name on the hub; empty: the one that the adapter names
     revision: str = ""  # commit, tag or branch of a model on the hub; empty: the newest
     # Members of a Hugging Face checkpoint's JSON files to ignore although they are not supported, which the model card then
     # records.

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
+from triptych_export.huggingface.adapters import MergedFolder
 from triptych_export.huggingface.architectures.registry import Loaded
 from triptych_export.huggingface.folder import Folder, one_line
 from triptych_export.onnx_files.checks import read_model
@@ -54,7 +55,7 @@ def compare_with_original(folder: Folder, loaded: Loaded, allowed: bool = False)
         transformers = importlib.import_module("transformers")
     except ImportError:
         return "not compared, transformers is not installed"
-    library = f"transformers {transformers.__version__}"
+    library = f"{'peft with ' if isinstance(folder, MergedFolder) else ''}transformers {transformers.__version__}"
     try:
         theirs = _open(transformers, folder, loaded)
     except Exception as error:  # whatever the library raises for a checkpoint that it cannot load
@@ -84,7 +85,9 @@ def _compare(folder: Folder, library: str, outputs: Iterable[Compared], allowed:
 
 
 def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
-    """Load the class that config.json names, or the bare encoder of sentence encoders."""
+    """Load the class that config.json names, or the bare encoder of sentence encoders; of an adapter, with its base model."""
+    if isinstance(folder, MergedFolder):
+        return folder.load_unmerged()
     usual = "AutoModelForImageClassification" if isinstance(loaded, ImageCheckpoint) else "AutoModelForCausalLM"
     name = "AutoModelForSeq2SeqLM" if isinstance(loaded, TranslationSource) else folder.architecture or usual
     if isinstance(loaded, TextCheckpoint) and isinstance(loaded.model, BertForEmbedding | GptForEmbedding):

@@ -12,4 +12,4 @@ def install_command(extra: str) -> str:
     command = (
         f'pip install -e "{clone}[{extra}]"' if (clone / "pyproject.toml").exists() else f'pip install "triptych[{extra}]"'
     )
-    return command + (PYTORCH_FOR_CPUS if extra in ("train", "export") else "")
+    return command + (PYTORCH_FOR_CPUS if extra in ("train", "export", "peft") else "")

@@ -281,7 +281,7 @@ def test_a_served_bundle_equals_transformers(name: str, tmp_path: Path) -> None:
     case = CASES[name]()
     head = case.weights["head.bias"]
     head.data -= case.logits(inputs()).mean(0) * (2 if "head_dist.bias" in case.weights else 1)  # no class is best for all
-    opened = open_checkpoint(str(write(case, tmp_path / "checkpoint")), ExportOptions(tmp_path))
+    opened = open_checkpoint(str(write(case, tmp_path / "checkpoint")), ExportOptions(tmp_path), tmp_path)
     assert isinstance(opened.family, ImageFamily)
     assert opened.origin["original"].startswith("not compared, ")  # timm is not installed
     opened.family.write(tmp_path / "bundle", lambda line: None)

@@ -20,8 +20,13 @@ CONFIG = "config.json"
 TIMM_WRAPPER = "timm_wrapper"
 # Files to download. Safetensors are preferred; a model's pickles are fetched only if there are none.
 WANTED = ("*.json", "*.jinja", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*", "*_Dense/pytorch_model.bin")
-PLACES = (f"*/{CONFIG}", f"snapshots/*/{CONFIG}")  # in folders of Trainer's, and of the hub's cache
 ADAPTER = "adapter_config.json"
+PLACES = (
+    f"*/{CONFIG}",
+    f"*/{ADAPTER}",
+    f"snapshots/*/{CONFIG}",
+    f"snapshots/*/{ADAPTER}",
+)  # Trainer's; the hub's cache
 REMEDIES = {  # of folders without weights, by a file
     ADAPTER: "it holds a PEFT adapter: merge it into its base model (merge_and_unload), and save that with its tokenizer",
     "tf_model.h5": "load it in transformers 4 with from_tf=True, and save it",
@@ -31,7 +36,8 @@ REMEDIES = {  # of folders without weights, by a file
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 NO_ANSWER = (TransportError, ConnectionError, TimeoutError, OfflineModeIsEnabled, LocalEntryNotFoundError)
 PICKLES = ("pytorch_model*.bin",)
-OTHERS = ("model.onnx*", "onnx/model.onnx*", "onnx/model_quantized.onnx*", "model.bin")  # fetched only if there are no weights
+# Fetched only if there are no weights.
+OTHERS = ("model.onnx*", "onnx/model.onnx*", "onnx/model_quantized.onnx*", "model.bin", "adapter_model.bin")
 LFS = b"version https://git-lfs.github.com/"
 Neutral = Mapping[str, tuple[object, ...]]  # by name: the values that change no result; none: all of them
 
@@ -110,8 +116,8 @@ class Folder:
             return f"; {REMEDIES[ADAPTER]}"
         if self.has("modules.json"):
             return ", as sentence-transformers wrote it before version 2.0: load and save it with a newer version"
-        places = sorted(place.parent for pattern in PLACES for place in self.path.glob(pattern))
-        return f"; there is one in: {', '.join(map(str, places))}" if places else ""
+        places = sorted({place.parent for pattern in PLACES for place in self.path.glob(pattern)})
+        return f"; there is a checkpoint in: {', '.join(map(str, places))}" if places else ""
 
     def config_error(self, problem: str) -> SourceError:
         """Make an error about a member of config.json."""

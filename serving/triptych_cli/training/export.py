@@ -36,6 +36,12 @@ from triptych_cli.common.options import refuse_given, text_of
     help="The only source language to offer, of a checkpoint with many; or the language of one that names none.",
 )
 @click.option("--target-language", default="", help="The same for translations.")
+@click.option(
+    "--base-model",
+    default="",
+    metavar="FOLDER_OR_NAME",
+    help="Base model of a PEFT adapter.  [default: the one that its adapter_config.json names]",
+)
 @click.option("--revision", default="", help="Commit, tag or branch of a model on the hub.  [default: the newest commit]")
 @click.option(
     "--valid",
@@ -90,8 +96,8 @@ def command(
     CHECKPOINT is a folder that `triptych train` wrote; or one of Hugging Face's libraries, with config.json, weights and
     tokenizer, or a model's name on their hub: encoder-decoders (MarianMT, NLLB, T5 and others), encoders (BERT, XLM-R,
     ModernBERT, sentence-transformers and others), image classifiers (ViT, Swin, DINOv2, timm's and others), decoders (Llama,
-    Qwen3, Gemma 3 and others) or Model2Vec. An unknown type is an error that lists all. The fp32 graphs must give the same
-    results as PyTorch, or nothing is written.
+    Qwen3, Gemma 3 and others), Model2Vec, or a PEFT adapter (LoRA) of one of these. An unknown type is an error that lists all.
+    The fp32 graphs must give the same results as PyTorch, or nothing is written.
 
     CHECKPOINT may also be a translation model of CTranslate2 or Argos Translate, a GGUF file, a file of word vectors (word2vec,
     GloVe), an ONNX file, or a folder with model.onnx or onnx/model*.onnx: an encoder if config.json and a tokenizer or image

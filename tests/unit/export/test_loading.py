@@ -29,7 +29,7 @@ def save_gpt(folder: Path, **settings: Any) -> str:
 
 def test_decoding_options_beside_a_checkpoint_become_those_of_its_bundle(tmp_path: Path) -> None:
     family = open_checkpoint(
-        save_gpt(tmp_path / "gpt", do_sample=True, temperature=0.5, top_k=20), ExportOptions(tmp_path)
+        save_gpt(tmp_path / "gpt", do_sample=True, temperature=0.5, top_k=20), ExportOptions(tmp_path), tmp_path
     ).family
     assert isinstance(family, GenerationFamily)
     assert family.source.generation == {"sampling_topk": 20, "sampling_temperature": 0.5}
@@ -41,20 +41,20 @@ def test_decoding_options_beside_a_translation_checkpoint(tmp_path: Path) -> Non
     checkpoint = Checkpoint(Transformer(shape), tokenizer, "en", "de", {}, [("a", "a")])
     save_checkpoint(checkpoint, tmp_path)
     (tmp_path / "generation_config.json").write_text('{"num_beams": 4, "length_penalty": 1.2}')
-    family = open_checkpoint(str(tmp_path), ExportOptions(tmp_path)).family
+    family = open_checkpoint(str(tmp_path), ExportOptions(tmp_path), tmp_path).family
     assert isinstance(family, TranslationFamily)
     assert family.source.generation == {"beam_size": 4, "length_penalty": 1.2}
     (tmp_path / "generation_config.json").write_text('{"do_sample": true}')
     with pytest.raises(SourceError, match="do_sample: not supported as a default; leave it out"):
-        open_checkpoint(str(tmp_path), ExportOptions(tmp_path))
+        open_checkpoint(str(tmp_path), ExportOptions(tmp_path), tmp_path)
 
 
 def test_an_unknown_decoding_option_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"heat: 0\.5 is not supported, and may change the results; leave them out$"):
-        open_checkpoint(save_gpt(tmp_path / "gpt", heat=0.5), ExportOptions(tmp_path))
+        open_checkpoint(save_gpt(tmp_path / "gpt", heat=0.5), ExportOptions(tmp_path), tmp_path)
 
 
 def test_of_a_weights_file_the_folder_has_to_be_named(tmp_path: Path) -> None:
     (path := tmp_path / "pytorch_model.bin").write_bytes(b"PK\x03\x04")
     with pytest.raises(SourceError, match=f"it is a file: name its folder, {tmp_path}$"):
-        open_checkpoint(str(path), ExportOptions(tmp_path))
+        open_checkpoint(str(path), ExportOptions(tmp_path), tmp_path)

@@ -202,7 +202,7 @@ def test_members_are_ignored_on_request(tmp_path: Path) -> None:
     folder = small_model("bart", "tied", tmp_path / "model")
     edit_json(folder / "config.json", rope_theta=1e4, alibi=1)
     options = ExportOptions(tmp_path, ignore_config=["rope_theta", "alibi"])
-    opened = open_checkpoint(str(folder), options)
+    opened = open_checkpoint(str(folder), options, tmp_path)
     assert opened.family.default_name
     assert opened.origin["ignored_config"] == "rope_theta, alibi"
     assert opened.origin["original"].startswith("8 outputs as in transformers")
@@ -211,6 +211,6 @@ def test_members_are_ignored_on_request(tmp_path: Path) -> None:
         ("d_model",): r"ignore_config: 'd_model' is not an unsupported member; there are: \['rope_theta', 'alibi'\]$",
     }.items():
         with pytest.raises(SourceError, match=message):
-            open_checkpoint(str(folder), replace(options, ignore_config=ignored))
+            open_checkpoint(str(folder), replace(options, ignore_config=ignored), tmp_path)
     with pytest.raises(SourceError, match="ignore_config: only for checkpoints of Hugging Face"):
-        open_checkpoint(str(HERE / "checkpoint"), options)
+        open_checkpoint(str(HERE / "checkpoint"), options, tmp_path)

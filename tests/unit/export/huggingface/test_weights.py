@@ -276,10 +276,10 @@ def test_a_pointer_of_git_lfs_is_recognised(tmp_path: Path, name: str) -> None:
 def test_a_folder_needs_a_valid_config(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r": not a checkpoint folder, missing config\.json$"):
         _ = Folder(tmp_path).config
-    for place in ("checkpoint-500", "snapshots/abc"):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / "config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(SourceError, match=r"missing config\.json; there is one in: .*checkpoint-500, .*snapshots.abc$"):
+    for place in ("checkpoint-500/config.json", "checkpoint-900/adapter_config.json", "snapshots/abc/config.json"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_text("{}", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"there is a checkpoint in: .*-500, .*checkpoint-900, .*snapshots.abc$"):
         _ = Folder(tmp_path).config
     (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(SourceError, match=r"missing config\.json; it holds a PEFT adapter: merge it"):

@@ -34,7 +34,7 @@ def test_a_decoder_only_file_becomes_a_model_of_our_own(tmp_path: Path) -> None:
     small_decoder("gpt2", tmp_path)
     (tmp_path / "model.safetensors").unlink()
     shutil.copy(unpacked("optimum") / "gpt2/model.onnx", tmp_path)
-    opened = open_checkpoint(str(tmp_path), ExportOptions(tmp_path))
+    opened = open_checkpoint(str(tmp_path), ExportOptions(tmp_path), tmp_path)
     assert opened.family.default_name == "gpt2"
     assert opened.origin["original"].startswith("8 outputs as in the ONNX files")
 
@@ -47,7 +47,7 @@ def test_a_decoder_that_can_be_neither_rebuilt_nor_served_is_refused(tmp_path: P
     model.graph.input[1].name = "past"
     onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(SourceError, match=r"'gpt_new'.*nor can the file be served as it is: .*input 'past' has no"):
-        open_checkpoint(str(tmp_path), ExportOptions(tmp_path))
+        open_checkpoint(str(tmp_path), ExportOptions(tmp_path), tmp_path)
 
 
 def test_an_encoder_decoder_that_can_be_neither_rebuilt_nor_served_is_refused(tmp_path: Path) -> None:
@@ -58,10 +58,10 @@ def test_an_encoder_decoder_that_can_be_neither_rebuilt_nor_served_is_refused(tm
     for file in (unpacked("optimum") / "pegasus").glob("*.onnx"):
         shutil.copy(file, folder)
     with pytest.raises(SourceError, match=r"precision int8: .* has fp32, and is served as it is"):
-        open_checkpoint(str(folder), ExportOptions(tmp_path, precisions=["int8"]))
+        open_checkpoint(str(folder), ExportOptions(tmp_path, precisions=["int8"]), tmp_path)
     (folder / "encoder_model.onnx").write_bytes((folder / "decoder_model_merged.onnx").read_bytes())
     with pytest.raises(SourceError, match=r"'pegasus_new'.*nor can the file be served as it is: "):
-        open_checkpoint(str(folder), ExportOptions(tmp_path))
+        open_checkpoint(str(folder), ExportOptions(tmp_path), tmp_path)
 
 
 def test_a_folder_of_optimum_becomes_a_model_of_our_own(tmp_path: Path) -> None:
@@ -70,6 +70,6 @@ def test_a_folder_of_optimum_becomes_a_model_of_our_own(tmp_path: Path) -> None:
     for file in (unpacked("optimum") / "marian").glob("*.onnx"):
         (folder / "onnx").mkdir(exist_ok=True)
         shutil.copy(file, folder / "onnx")
-    opened = open_checkpoint(str(folder), ExportOptions(tmp_path, precisions=["fp32"]))
+    opened = open_checkpoint(str(folder), ExportOptions(tmp_path, precisions=["fp32"]), tmp_path)
     assert opened.family.default_name == "eng-deu"
     assert opened.origin["original"].startswith("8 outputs as in the ONNX files")

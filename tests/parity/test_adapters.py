@@ -1,0 +1,246 @@
+"""PEFT adapters: merged with their base model, they compute what peft computes with the two side by side."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoModelForImageClassification, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
+
+from triptych_export.errors import ParityError, SourceError
+from triptych_export.exporter import ExportOptions, export
+from triptych_export.families.generation import GenerationFamily
+from triptych_export.families.image import ImageFamily
+from triptych_export.families.text import TextFamily
+from triptych_export.families.translation import TranslationFamily
+from triptych_export.huggingface.adapters import merge_adapter
+from triptych_export.huggingface.architectures.registry import load
+from triptych_export.huggingface.folder import Folder
+from triptych_export.loading import Opened, open_checkpoint
+from triptych_serving.bundle.manifest import FILE_NAME
+from triptych_training.checkpoints.encoder import ImageCheckpoint
+
+from ..fixtures.decoders import small_decoder
+from ..fixtures.huggingface import small_model
+from ..fixtures.json_files import edit_json, write_json
+from .test_huggingface_images import QUICK, save
+from .test_huggingface_images import build as build_images
+from .test_huggingface_text import BERT, ROBERTA
+from .test_huggingface_text import build as build_text
+from .text_checkpoints import save_checkpoint
+
+COMPARED = " outputs as in peft"
+LLAMA = ["q_proj", "v_proj", "down_proj"]
+
+
+def adapt(model: Any, folder: Path, **settings: Any) -> Path:
+    """Save an adapter of `model` whose weights are all random, also those that start as zeros."""
+    torch.manual_seed(3)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(**{"r": 3, "lora_alpha": 7, **settings}))
+    with torch.no_grad():
+        for weight in (weight for weight in adapted.parameters() if weight.requires_grad):
+            weight.add_(torch.randn_like(weight) * 0.3)
+    adapted.save_pretrained(folder)
+    return folder
+
+
+def decoder(tmp_path: Path, variant: str = "llama", **settings: Any) -> Path:
+    small_decoder(variant, tmp_path / "base")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    return adapt(model, tmp_path / "adapter", **{"task_type": "CAUSAL_LM", "target_modules": LLAMA, **settings})
+
+
+def merged(folder: Path, tmp_path: Path, **options: Any) -> Opened:
+    return open_checkpoint(str(folder), ExportOptions(tmp_path, **options), tmp_path / "scratch")
+
+
+@pytest.mark.parametrize(
+    ("variant", "settings"),
+    [
+        ("llama", {}),
+        ("llama", {"use_dora": True, "use_rslora": True, "rank_pattern": {"q_proj": 2}, "alpha_pattern": {"v_proj": 1}}),
+        ("llama", {"target_modules": [*LLAMA, "embed_tokens", "lm_head"]}),
+        ("qwen2", {"modules_to_save": ["embed_tokens", "lm_head"]}),  # tied before
+        ("llama", {"target_modules": ["embed_tokens"]}),
+        ("llama", {"target_modules": ["q_proj", "lm_head"]}),
+        ("gpt2", {"target_modules": ["c_attn"], "fan_in_fan_out": True, "bias": "all"}),
+    ],
+)
+def test_decoders_compute_what_they_compute_with_peft(variant: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    opened = merged(decoder(tmp_path, variant, **settings), tmp_path)
+    assert isinstance(opened.family, GenerationFamily)
+    assert COMPARED in opened.origin["original"]
+    assert opened.origin["base_model"] == "base"
+    assert [path.name for path in opened.weights] == ["adapter_model.safetensors", "model.safetensors"]
+
+
+def test_other_kinds_of_adapters_are_merged(tmp_path: Path) -> None:
+    small_decoder("llama", tmp_path / "base")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    settings = peft.IA3Config(
+        task_type="CAUSAL_LM", target_modules=LLAMA, feedforward_modules=["down_proj"], init_ia3_weights=False
+    )
+    peft.get_peft_model(model, settings).save_pretrained(tmp_path / "adapter")
+    assert COMPARED in merged(tmp_path / "adapter", tmp_path).origin["original"]
+
+
+def test_an_adapter_is_exported_with_its_own_tokenizer(tmp_path: Path) -> None:
+    adapter = decoder(tmp_path)
+    (tmp_path / "base/tokenizer.json").rename(adapter / "tokenizer.json")
+    bundle = export(adapter, ExportOptions(tmp_path / "models", precisions=["fp32"], name="mine"), lambda line: None)
+    provenance = json.loads((bundle / FILE_NAME).read_text(encoding="utf-8"))["provenance"]
+    assert provenance["base_model"] == "base"
+    assert len(provenance["checkpoint_sha256"].split(", ")) == 2
+    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["mine"]
+
+
+def test_tokens_that_were_added_before_the_training_are_kept(tmp_path: Path) -> None:
+    small_decoder("llama", tmp_path / "base")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    model.resize_token_embeddings(371)
+    adapter = adapt(
+        model, tmp_path / "adapter", task_type="CAUSAL_LM", target_modules=LLAMA, modules_to_save=["embed_tokens", "lm_head"]
+    )
+    family = merged(adapter, tmp_path).family
+    assert isinstance(family, GenerationFamily)
+    assert family.source.model.config.vocabulary_size == 371
+
+
+@pytest.mark.parametrize(("family", "own_config"), [(BERT, False), (ROBERTA, True)])
+def test_the_head_of_a_classifier_comes_from_the_adapter(family: Any, own_config: bool, tmp_path: Path) -> None:
+    save_checkpoint(build_text(family, "Model"), family.tokenizer(), tmp_path / "base")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=5)
+    model.config.id2label = {place: f"class {place}" for place in range(5)}
+    adapter = adapt(model, tmp_path / "adapter", task_type="SEQ_CLS", target_modules=["query", "value"])
+    if own_config:
+        model.config.quantization_config = {"load_in_4bit": True}  # of the training
+        write_json(adapter / "config.json", {**model.config.to_dict(), "architectures": ["RobertaForSequenceClassification"]})
+    opened = merged(adapter, tmp_path)
+    assert COMPARED in opened.origin["original"]
+    assert isinstance(opened.family, TextFamily)
+    labels = [f"class {place}" if own_config else f"LABEL_{place}" for place in range(5)]
+    assert opened.family.checkpoint.labels == tuple(labels)
+
+
+def test_a_sentence_encoder_keeps_its_pooling(tmp_path: Path) -> None:
+    save_checkpoint(build_text(BERT, "Model"), BERT.tokenizer(), tmp_path / "base")
+    model = AutoModel.from_pretrained(tmp_path / "base")
+    adapter = adapt(model, tmp_path / "adapter", task_type="FEATURE_EXTRACTION", target_modules=["key"])
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    members = [
+        {"idx": place, "path": path, "type": f"sentence_transformers.models.{name}"}
+        for place, (path, name) in enumerate(modules)
+    ]
+    (adapter / "modules.json").write_text(json.dumps(members), encoding="utf-8")
+    (adapter / "1_Pooling").mkdir()
+    write_json(adapter / "1_Pooling/config.json", {"word_embedding_dimension": 24, "pooling_mode_cls_token": True})
+    opened = merged(adapter, tmp_path)
+    assert COMPARED in opened.origin["original"]
+    assert isinstance(opened.family, TextFamily)
+
+
+def test_translation_models_and_image_classifiers_can_be_adapted(tmp_path: Path) -> None:
+    small_model("t5", "tied", tmp_path / "t5")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "t5")
+    opened = merged(adapt(model, tmp_path / "text", task_type="SEQ_2_SEQ_LM", target_modules=["q", "v"]), tmp_path)
+    assert isinstance(opened.family, TranslationFamily)
+    assert COMPARED in opened.origin["original"]
+    save(build_images(QUICK["vit"]), QUICK["vit"], tmp_path / "vit")
+    images = AutoModelForImageClassification.from_pretrained(tmp_path / "vit", num_labels=4, ignore_mismatched_sizes=True)
+    adapter = adapt(images, tmp_path / "image", target_modules=["q_proj"], modules_to_save=["classifier"])  # without a task
+    opened = open_checkpoint(str(adapter), ExportOptions(tmp_path), tmp_path / "other")
+    assert isinstance(opened.family, ImageFamily)
+    assert COMPARED in opened.origin["original"]
+
+
+def test_adapters_of_image_classifiers_may_have_the_names_of_transformers_4(tmp_path: Path) -> None:
+    save(build_images(QUICK["vit"]), QUICK["vit"], tmp_path / "vit")
+    model = AutoModelForImageClassification.from_pretrained(tmp_path / "vit")
+    adapter = adapt(model, tmp_path / "adapter", target_modules=["q_proj"], modules_to_save=["classifier"])
+    wanted = load(merge_adapter(Folder(adapter), "", tmp_path / "new"))
+    weights = load_file(adapter / "adapter_model.safetensors")
+    modern, former = r"layers\.(\d)\.attention\.q_proj", r"encoder.layer.\1.attention.attention.query"
+    old = {re.sub(modern, former, name): tensor for name, tensor in weights.items()}
+    assert old.keys() != weights.keys()
+    save_file(old, adapter / "adapter_model.safetensors")
+    edit_json(adapter / "adapter_config.json", target_modules=["query"])
+    found = load(merge_adapter(Folder(adapter), "", tmp_path / "old"))
+    assert isinstance(wanted, ImageCheckpoint)
+    assert isinstance(found, ImageCheckpoint)
+    torch.testing.assert_close(found.model.state_dict(), wanted.model.state_dict(), rtol=0, atol=0)
+
+
+def change(name: str, value: Any) -> Callable[[Path], None]:
+    return lambda tmp_path: edit_json(tmp_path / "adapter/adapter_config.json", **{name: value})
+
+
+def other_base(tmp_path: Path) -> None:
+    small_decoder("qwen2", tmp_path / "other")
+    edit_json(tmp_path / "adapter/adapter_config.json", base_model_name_or_path=str(tmp_path / "other"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fault"),
+    [
+        (change("base_model_name_or_path", None), "names no base model; name it with --base-model"),
+        (
+            change("base_model_name_or_path", "/gone/base"),
+            "base model /gone/base: not a folder.*another with --base-model",
+        ),
+        (change("peft_type", "MAGIC"), "peft cannot load it with base model"),
+        (change("task_type", "MAGIC"), "peft cannot load it with base model"),
+        (lambda tmp_path: (tmp_path / "adapter/adapter_model.safetensors").unlink(), "peft cannot load it with base model"),
+        (lambda tmp_path: (tmp_path / "base/config.json").unlink(), "base: not a checkpoint folder, missing config.json"),
+        (other_base, "peft cannot load it with base model .*other"),
+    ],
+)
+def test_what_cannot_be_merged_is_refused(spoil: Callable[[Path], None], fault: str, tmp_path: Path) -> None:
+    decoder(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(SourceError, match=fault):
+        merged(tmp_path / "adapter", tmp_path)
+
+
+def test_weights_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -> None:
+    adapter = decoder(tmp_path)
+    edit_json(tmp_path / "base/config.json", num_hidden_layers=1)
+    with pytest.raises(SourceError, match=r"\d+ weights of it, such as .*layers\.1\..*, do not fit .*base; .*--base-model"):
+        merged(adapter, tmp_path)
+
+
+def test_prompts_are_no_weights_to_merge(tmp_path: Path) -> None:
+    small_decoder("llama", tmp_path / "base")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    settings = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
+    peft.get_peft_model(model, settings).save_pretrained(tmp_path / "adapter")
+    with pytest.raises(SourceError, match="PROMPT_TUNING changes no weights, and cannot be merged into a model"):
+        merged(tmp_path / "adapter", tmp_path)
+
+
+def test_an_adapter_that_merging_changes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = decoder(tmp_path)
+    monkeypatch.setattr(peft.LoraModel, "merge_and_unload", lambda self, **options: self.unload())
+    with pytest.raises(ParityError, match="logits differ from those of peft with transformers"):
+        merged(adapter, tmp_path)
+
+
+def test_new_weights_that_were_not_saved_are_named(tmp_path: Path) -> None:
+    save_checkpoint(build_text(BERT, "ForMaskedLM"), BERT.tokenizer(), tmp_path / "base")  # without a pooler
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base")
+    adapter = adapt(model, tmp_path / "adapter", task_type="SEQ_CLS", target_modules=["query"])
+    with pytest.raises(
+        SourceError, match=r"2 weights are neither in it nor in .*base, such as bert\.pooler\.dense\.bias; .*modules_to_save"
+    ):
+        merged(adapter, tmp_path)
+
+
+def test_only_adapters_have_a_base_model(tmp_path: Path) -> None:
+    small_decoder("llama", tmp_path / "base")
+    with pytest.raises(SourceError, match=r"base_model: only for PEFT adapters; .*base is none"):
+        merged(tmp_path / "base", tmp_path, base_model="other")
