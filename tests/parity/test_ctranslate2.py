@@ -187,12 +187,20 @@ def test_faults_of_folders(package: "Package", tmp_path: Path) -> None:
     alibi = content.replace(b"decoder/scale_alibi", b"decoder/scale_xyzzy")
     assert "decoder.scale_xyzzy: 0 is not supported" in error(lambda folder: (folder / "model/model.bin").write_bytes(alibi))
     assert "no tokenizer: expected" in error(lambda folder: (folder / "sentencepiece.model").unlink())
-    assert "no vocabulary, expected" in error(lambda folder: (folder / "model/shared_vocabulary.json").unlink())
-    assert "has 201 rows, and the vocabulary 4 tokens" in error(
-        lambda folder: (folder / "model/shared_vocabulary.json").write_text(json.dumps(SPECIAL))
+    assert "bpe.model: BPE after Moses' tokenizer is not supported" in error(
+        lambda folder: (folder / "sentencepiece.model").rename(folder / "bpe.model")
     )
-    other = json.dumps([*SPECIAL, *(f"x{number}" for number in range(len(names(package.model, "source")) - 4))])
-    assert "sentencepiece.model has only 3 of the vocabulary's 201 tokens" in error(
+    known = names(package.model, "source")
+    twice = [*known[:-1], known[-2]]
+    assert "is in the vocabulary twice; copy tokenizer.json" in error(
+        lambda folder: (folder / "model/shared_vocabulary.json").write_text(json.dumps(twice))
+    )
+    assert "no vocabulary, expected" in error(lambda folder: (folder / "model/shared_vocabulary.json").unlink())
+    assert "has 201 rows, and the vocabulary 150 tokens" in error(
+        lambda folder: (folder / "model/shared_vocabulary.json").write_text(json.dumps(known[:150]))
+    )
+    other = json.dumps([*known[:170], *(f"x{number}" for number in range(len(known) - 170))])
+    assert "sentencepiece.model has only 169 of the vocabulary's 201 tokens" in error(
         lambda folder: (folder / "model/shared_vocabulary.json").write_text(other)
     )
     for code in (None, 3, "", "not a language!"):
@@ -202,6 +210,11 @@ def test_faults_of_folders(package: "Package", tmp_path: Path) -> None:
     assert "eos_token: 'xyzzy' is not in the vocabulary" in error(
         lambda folder: edit_json(folder / "model/config.json", eos_token="xyzzy")
     )
+
+
+def test_a_model_is_named_by_its_folder(package: "Package", tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"it is a file: name its folder, .*model"):
+        export(package.model / "model.bin", ExportOptions(tmp_path), lambda line: None)
 
 
 class Package:

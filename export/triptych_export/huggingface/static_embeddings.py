@@ -27,8 +27,9 @@ SUFFIXES = (".bin", ".vec", ".txt", ".gz")
 
 
 def is_word_file(path: Path) -> bool:
-    """Tell whether a path is a file of word vectors, by its name; PyTorch's weights end in .bin, too."""
-    return path.is_file() and path.suffix in SUFFIXES and not any(map(path.match, PICKLES))
+    """Tell whether a path is a file of word vectors, by its name; weights of PyTorch and CTranslate2 end in .bin, too."""
+    converted = path.name == "model.bin" and any(path.parent.glob("*_vocabulary.*"))
+    return path.is_file() and path.suffix in SUFFIXES and not converted and not any(map(path.match, PICKLES))
 
 
 def static_kind(folder: Folder) -> str:

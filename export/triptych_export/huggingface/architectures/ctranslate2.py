@@ -71,6 +71,7 @@ VALUES = neutral(
 CONFIG_NEUTRAL = neutral(
     "bos_token unk_token", **dict.fromkeys(("add_source_bos", "add_source_eos", "multi_query_attention"), (False,))
 )
+SHARED = 0.9  # of a vocabulary that its SentencePiece model has at least; special tokens may be missing
 DEFAULT_TOKENS = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>"}
 SIDES = ("encoder", "decoder")
 SOURCE, TARGET = "encoder.embeddings.weight", "decoder.embeddings.weight"
@@ -220,6 +221,10 @@ def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str
         return _ended(folder, source, target, frame[:-1] if ends else frame, ends)
     places = dict.fromkeys((folder.model, folder.path))
     found = [path for place in places for pattern in ("*.model", "*.spm") for path in sorted(place.glob(pattern))]
+    if [path.name for path in found] == ["bpe.model"]:
+        raise folder.config_error(
+            "bpe.model: BPE after Moses' tokenizer is not supported; take a package with sentencepiece.model"
+        )
     if len(found) != 1:
         known = "tokenizer.json, or source.spm and target.spm, or one SentencePiece model (*.model)"
         there = ", ".join(path.name for path in found) or "none"
@@ -228,7 +233,7 @@ def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str
     model = read_piece_model(found[0])
     pieces = {piece.text for piece in model.pieces}
     for names in (sources, targets):
-        if 2 * (count := sum(name in pieces for name in names)) < len(names):
+        if (count := sum(name in pieces for name in names)) < SHARED * len(names):
             problem = f"{found[0].name} has only {count:,} of the vocabulary's {len(names):,} tokens"
             raise folder.config_error(f"{problem}; use the SentencePiece model of the model that was converted")
     source, target = (_pieces(folder, model, names) for names in (sources, targets))
@@ -239,7 +244,8 @@ def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str
 def _pieces(folder: CTranslate2Folder, model: PieceModel, names: list[str], strips: bool = False) -> Tokenizer:
     """Make the tokenizer of a SentencePiece model."""
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise folder.config_error(f"the token {twice[0]!r:.60} is in the vocabulary twice")
+        fault = f"the token {twice[0]!r:.60} is in the vocabulary twice"
+        raise folder.config_error(f"{fault}; copy tokenizer.json or tokenizer_config.json from the model that was converted")
     reserved = [folder.special(member) for member in ("unk_token", "bos_token", "eos_token")]
     special = [special_token(name) for name in names if name in (*reserved, *PADS) or LANGUAGE_TOKENS.fullmatch(name)]
     return piece_tokenizer(model, Vocabulary(names, reserved[0], special), strips)
