@@ -32,7 +32,6 @@ from triptych_export.parity.text import RowForm, answer_in_torch, embed, random_
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
 from triptych_training.models.bert import BertForEmbedding, BertForPretraining
-from triptych_training.models.gpt_encoder import GptForEmbedding
 from triptych_training.models.image_gpt import ImageGpt
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -90,7 +89,7 @@ def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
         return folder.load_unmerged()
     usual = "AutoModelForImageClassification" if isinstance(loaded, ImageCheckpoint) else "AutoModelForCausalLM"
     name = "AutoModelForSeq2SeqLM" if isinstance(loaded, TranslationSource) else folder.architecture or usual
-    if isinstance(loaded, TextCheckpoint) and isinstance(loaded.model, BertForEmbedding | GptForEmbedding):
+    if isinstance(loaded, TextCheckpoint) and isinstance(loaded.model, BertForEmbedding):
         name = "AutoModel"
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -173,7 +172,7 @@ def _text(theirs: Any, checkpoint: TextCheckpoint) -> Iterator[Compared]:
             yield "logits", answer.logits[0], ours["logits"]
         elif "probabilities" in ours:
             yield "probabilities", torch.softmax(answer.logits[0], -1), ours["probabilities"]
-        elif isinstance(model, BertForEmbedding | GptForEmbedding):
+        elif isinstance(model, BertForEmbedding):
             wanted = embed(model, answer[0][0])
             yield "vectors", torch.stack((wanted["mean"], wanted["cls"])), torch.stack((ours["mean"], ours["cls"]))
 

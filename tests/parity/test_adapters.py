@@ -128,6 +128,15 @@ def test_the_head_of_a_classifier_comes_from_the_adapter(family: Any, own_config
     assert opened.family.checkpoint.labels == tuple(labels)
 
 
+def test_a_decoder_may_have_a_classifier(tmp_path: Path) -> None:
+    small_decoder("llama", tmp_path / "base")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=3)
+    opened = merged(adapt(model, tmp_path / "adapter", task_type="SEQ_CLS", target_modules=LLAMA), tmp_path)
+    assert COMPARED in opened.origin["original"]
+    assert isinstance(opened.family, TextFamily)
+    assert opened.family.checkpoint.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
 def test_a_sentence_encoder_keeps_its_pooling(tmp_path: Path) -> None:
     save_checkpoint(build_text(BERT, "Model"), BERT.tokenizer(), tmp_path / "base")
     model = AutoModel.from_pretrained(tmp_path / "base")

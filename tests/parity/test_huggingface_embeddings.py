@@ -30,7 +30,7 @@ from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.rotary import Rotary
 
 from ..fixtures.decoders import END, byte_tokenizer, small_decoder
-from ..fixtures.json_files import edit_json, write_json
+from ..fixtures.json_files import write_json
 from ..fixtures.sentences import SENTENCES
 from .test_huggingface_text import write_modules
 
@@ -185,15 +185,6 @@ def test_a_decoder_has_no_first_token_to_pool(tmp_path: Path) -> None:
     folder = write_case(CASES["qwen3"], tmp_path)
     write_json(folder / "1_Pooling/config.json", {"pooling_mode": "cls"})
     with pytest.raises(SourceError, match="pooling by cls is not supported; supported: mean, lasttoken"):
-        load(Folder(folder))
-
-
-def test_heads_of_eurobert_are_not_supported(tmp_path: Path) -> None:
-    folder = write_case(CASES["eurobert"], tmp_path)
-    edit_json(folder / "config.json", architectures=["EuroBertForMaskedLM"], clf_pooling="late")
-    assert isinstance(load(Folder(folder)), TextCheckpoint)
-    (folder / "modules.json").unlink()
-    with pytest.raises(SourceError, match="EuroBertForMaskedLM is not supported; supported of eurobert: EuroBertModel"):
         load(Folder(folder))
 
 

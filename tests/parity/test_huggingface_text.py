@@ -213,7 +213,7 @@ def load_text(folder: Path) -> TextCheckpoint:
 
 def build(family: Family, head: str, **options: Any) -> PreTrainedModel:
     size = family.tokenizer().get_vocab_size() + family.spare_rows
-    config = getattr(transformers, f"{family.name}Config")(vocab_size=size, **{**family.options, **options})
+    config = getattr(transformers, f"{family.name}Config")(**{"vocab_size": size, **family.options, **options})
     return enlarge(getattr(transformers, family.name + head)(config))
 
 

@@ -13,6 +13,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from ..fixtures.decoders import CHAT, END
 from ..fixtures.sentences import SENTENCES
 
 ROBERTA_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -125,6 +126,8 @@ def save_checkpoint(model: PreTrainedModel, tokenizer: Tokenizer, folder: Path) 
     names: dict[str, Any] = ROBERTA_NAMES if tokenizer.token_to_id("<s>") is not None else BERT_NAMES
     if tokenizer.token_to_id("<pad>") is not None:
         names = {**names, "pad_token": "<pad>", "unk_token": "<unk>"}
+    if tokenizer.token_to_id(END) is not None:
+        names = {"pad_token": END, "mask_token": CHAT[1]}
     if getattr(model.config, "type_vocab_size", 0) > 1:
         names = {**names, "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)  # type: ignore[no-untyped-call]

@@ -35,7 +35,7 @@ from triptych_training.checkpoints.encoder import Sample, TextCheckpoint
 from triptych_training.data.corpus import read_lines
 from triptych_training.models.bert import BertForEmbedding, BertForPretraining, BertForQuestionAnswering, BertModel
 from triptych_training.models.elmo import Elmo
-from triptych_training.models.gpt_encoder import GptForEmbedding
+from triptych_training.models.gpt_encoder import GptEncoder
 from triptych_training.models.word2vec import StaticEmbedding
 
 SHORT = 1_024  # tokens of a text, whose attention needs little memory
@@ -61,10 +61,11 @@ class TextFamily(EncoderFamily):
     def __init__(self, checkpoint: TextCheckpoint, samples: Sequence[Sample], shipped: Sequence[str]) -> None:
         self.embeds = checkpoint.head == "embedding"
         static = isinstance(checkpoint.model, StaticEmbedding | Elmo)
-        quantized = ("int8", WEIGHT_PRECISION)  # of embeddings, the card has the figures of both
-        both = quantized if self.embeds and not static and set(quantized) & set(shipped) else ()
+        exact = self.embeds or isinstance(checkpoint.model.bert, GptEncoder)
+        quantized = ("int8", WEIGHT_PRECISION)  # of these, the card has the figures of both
+        both = quantized if exact and not static and set(quantized) & set(shipped) else ()
         super().__init__(checkpoint.model.bert, checkpoint.provenance, written_precisions((*shipped, *both)))
-        if self.embeds:  # quantized activations would change which texts are nearest
+        if exact:  # quantized activations would change which texts are nearest, and decoder-only models have large ones
             self.default_precisions = STATIC_PRECISIONS if static else (WEIGHT_PRECISION, "fp32")
         self.checkpoint, self.samples = checkpoint, list(samples)
         self.default_name = TASKS.get(checkpoint.head, checkpoint.head)
@@ -137,7 +138,7 @@ def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict
         manifest |= {name: True for name, value in flags.items() if value}
     if checkpoint.aggregation != "simple":
         manifest["aggregation"] = checkpoint.aggregation
-    if isinstance(model, GptForEmbedding) and not model.config.bidirectional:
+    if isinstance(model.bert, GptEncoder) and not model.bert.config.bidirectional:
         manifest["causal_head"] = cache_head_dim(model.bert.gpt)
     if config.heads and config.max_positions > SHORT:  # scores, of which the causal operator has two copies
         manifest["pair_bytes"] = config.heads * (8 if "causal_head" in manifest else 4)
@@ -156,12 +157,12 @@ def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict
 
 def _attends(model: BertModel) -> bool:
     """Tell whether there are graphs of the attention."""
-    return model.config.heads > 0 and not isinstance(model, GptForEmbedding)
+    return model.config.heads > 0 and not isinstance(model.bert, GptEncoder)
 
 
 def _vector_length(model: BertModel) -> int:
     """Return the length of a text's vector."""
-    if isinstance(model, BertForEmbedding | GptForEmbedding):
+    if isinstance(model, BertForEmbedding):
         return int(model.dense(torch.zeros(model.config.model_dim)).shape[0])
     return model.config.model_dim
 

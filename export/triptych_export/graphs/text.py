@@ -39,7 +39,7 @@ from triptych_training.models.bert import (
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.deberta import Deberta
 from triptych_training.models.elmo import Elmo, ElmoConfig
-from triptych_training.models.gpt_encoder import GptEncoder, GptForEmbedding
+from triptych_training.models.gpt_encoder import GptEncoder
 from triptych_training.models.modernbert import ModernBert, ModernBertLayer
 from triptych_training.models.word2vec import StaticEmbedding
 
@@ -153,7 +153,8 @@ class TextEncoder(nn.Module):
 
     def __init__(self, bert: Bert | ModernBert | Deberta | GptEncoder, counted: bool = False) -> None:
         super().__init__()
-        self.counted, self.ends = counted, isinstance(bert, GptEncoder)
+        self.counted, self.ends = counted, isinstance(bert, GptEncoder) and bert.config.pooling != "cls"
+        self.skipped = bert.config.skipped_id if isinstance(bert, GptEncoder) else None
         if isinstance(bert, ModernBert):
             self.states: nn.Module = ModernBertStates(bert)
         elif isinstance(bert, GptEncoder):
@@ -164,12 +165,20 @@ class TextEncoder(nn.Module):
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute hidden states `[B, T, E]` in the layers' type, their mean and `cls`, both float32 `[B, E]`."""
         hidden = self.states(ids, segments, lengths, self.numbers(ids))
-        shares = self.inside(ids, lengths).float() / lengths[:, None]  # [B, T]
-        mean = torch.bmm(shares[:, None], hidden.float()).squeeze(1)
+        mean = self.mean(hidden, ids, lengths)
         if self.ends:
-            last = (self.numbers(ids) == lengths[:, None] - 1).float()  # [B, T]
-            return hidden, mean, torch.bmm(last[:, None], hidden.float()).squeeze(1)
+            last = lengths[:, None] - 1
+            if self.skipped is not None:
+                ordinary = self.inside(ids, lengths) & (ids != self.skipped)
+                last = (self.numbers(ids) * ordinary).amax(1, keepdim=True)
+            chosen = (self.numbers(ids) == last).float()  # [B, T]
+            return hidden, mean, torch.bmm(chosen[:, None], hidden.float()).squeeze(1)
         return hidden, mean, hidden[:, 0].float()
+
+    def mean(self, hidden: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
+        """Mean over each row's tokens of `[B, T, E]`: `[B, E]`."""
+        shares = self.inside(ids, lengths).float() / lengths[:, None]  # [B, T]
+        return torch.bmm(shares[:, None], hidden.float()).squeeze(1)
 
     def inside(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Mask of real tokens: `[B, T]` bool, False on padding."""
@@ -198,7 +207,7 @@ class TextGraph(nn.Module):
 class EmbeddingGraph(TextGraph):
     """Graph with pooled states only, on which the model may have dense layers."""
 
-    def __init__(self, model: BertForEmbedding | GptForEmbedding) -> None:
+    def __init__(self, model: BertForEmbedding) -> None:
         super().__init__(model)
         self.dense = model.dense
 
@@ -268,8 +277,12 @@ class TextClassificationGraph(TextGraph):
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """-> `[B, C]` twice."""
-        _, mean, cls = self.encoder(ids, segments, lengths)
-        logits = self.classifier(self.pooler(cls if self.pooling == "cls" else mean))
+        hidden, mean, cls = self.encoder(ids, segments, lengths)
+        if self.pooling == "late":
+            pooled = self.encoder.mean(self.pooler(hidden.float()), ids, lengths)
+        else:
+            pooled = self.pooler(mean if self.pooling == "mean" else cls)
+        logits = self.classifier(pooled)
         return mean, cls, self.probabilities(logits), logits
 
 
@@ -369,7 +382,7 @@ def text_graph(model: BertModel, absent: Sequence[int], half: bool) -> TextGraph
             graph: TextGraph = FillMaskGraph(model, absent)
         case BertForPretraining():
             graph = PretrainingGraph(model, absent)
-        case BertForEmbedding() | GptForEmbedding():
+        case BertForEmbedding():
             graph = EmbeddingGraph(model)
         case BertForSequenceClassification():
             graph = TextClassificationGraph(model)

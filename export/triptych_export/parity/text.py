@@ -26,7 +26,7 @@ from triptych_training.models.bert import (
     BertModel,
 )
 from triptych_training.models.elmo import Elmo
-from triptych_training.models.gpt_encoder import GptForEmbedding
+from triptych_training.models.gpt_encoder import GptEncoder
 from triptych_training.models.word2vec import StaticEmbedding
 
 MASK_EVERY = 7  # tokens, if the text has no masks
@@ -156,7 +156,7 @@ def answer_in_torch(model: BertModel, row: TextRow) -> Outputs:
         elif isinstance(model, BertForQuestionAnswering):
             start, end = model(ids, segments)
             answer = {"start": start[0], "end": end[0]}
-        elif isinstance(model, BertForEmbedding | GptForEmbedding):
+        elif isinstance(model, BertForEmbedding):
             states = model(ids, segments)[0]
             return {name: vector.numpy() for name, vector in embed(model, states).items()}
         elif isinstance(model, BertForSequenceClassification):
@@ -164,13 +164,15 @@ def answer_in_torch(model: BertModel, row: TextRow) -> Outputs:
             answer = {"probabilities": model.probabilities(logits), "logits": logits}
         else:
             answer = {"probabilities": torch.softmax(model(ids, segments)[0], -1)}
-    answer |= {"mean": hidden[0][0].mean(0), "cls": hidden[0][0, 0]}
+    [states] = hidden
+    token = model.bert.text_state(ids, states) if isinstance(model.bert, GptEncoder) else states[:, 0]
+    answer |= {"mean": states[0].mean(0), "cls": token[0]}
     return {name: values.numpy() for name, values in answer.items()}
 
 
-def embed(model: BertForEmbedding | GptForEmbedding, states: Tensor) -> dict[str, Tensor]:
+def embed(model: BertForEmbedding, states: Tensor) -> dict[str, Tensor]:
     """Make a text's vectors `[E]` from its states `[T, E]`."""
-    token = states[-1 if isinstance(model, GptForEmbedding) else 0]
+    token = states[-1 if isinstance(model.bert, GptEncoder) else 0]
     return {"mean": model.dense(states.mean(0)), "cls": model.dense(token)}
 
 

@@ -74,7 +74,7 @@ def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -
     masker = Masker(VALID_SHARE, tokens.mask, ordinary_ids(tokenizer))
     rows = []
     for index, span in enumerate(whole_segments(cut_chunks(documents, sequence_length - SPECIAL_PAIR)).spans):
-        row = make_rows(documents, span[None], tokens.cls or 0, tokens.sep, pad_id=0)
+        row = make_rows(documents, span[None], tokens.cls or 0, tokens.sep or 0, pad_id=0)
         ids, segments, text = row.ids[0], row.segments[0], np.flatnonzero(row.text[0])
         labels = ids.copy()
         places = masker.mask(ids, text, draw_valid(index))

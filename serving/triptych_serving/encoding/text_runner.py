@@ -57,7 +57,7 @@ class TextRunner(Runner):
         self._takes_places = "places" in session.inputs
 
     def warm_up(self) -> None:
-        ids = np.full(2, self._tokens.sep, np.int32)
+        ids = np.full(2, self._tokens.pad, np.int32)
         places = np.array([1] if self._takes_places else [], np.int64)
         outputs = tuple(name for name in self._session.outputs if name != LOG_PROBABILITIES)
         rows = [TextRow(ids[:length], np.zeros(length, np.int32), outputs, places[: length - 1]) for length in (1, 2)]

@@ -35,7 +35,7 @@ class BertTokenizer:
     def __init__(self, path: Path, tokens: TextTokens, max_tokens: int) -> None:
         self.path = path
         self._tokenizer = read_tokenizer(path)
-        self._limits = TextLimits(max_tokens, max_tokens * CHARACTERS_PER_TOKEN)
+        self._limits = TextLimits(max_tokens, max_tokens * CHARACTERS_PER_TOKEN, least=1)
         self.mask = str(self._tokenizer.id_to_token(tokens.mask))
         self.vocabulary: int = self._tokenizer.get_vocab_size()
         self._mask_id = tokens.mask
@@ -187,7 +187,7 @@ class BertTokenizer:
             for name, number in asdict(tokens).items()
             if number is not None and self._tokenizer.id_to_token(number) is None
         ]
-        frame = [tokens.sep] if tokens.cls is None else [tokens.cls, tokens.sep]
+        frame = [number for number in (tokens.cls, tokens.sep) if number is not None]
         if (ids := self._tokenizer.encode_batch([""])[0].ids) != frame:
             faults.append(f"an empty text becomes {ids}, expected [CLS] [SEP], {frame}")
         return faults

@@ -89,6 +89,7 @@ class TextLimits:
 
     tokens: int  # including special ones
     characters: int  # longer inputs are rejected before tokenization, which would be expensive
+    least: int = 0  # tokens; some tokenizers drop characters
 
 
 def encode_steps(
@@ -124,6 +125,8 @@ def encode_steps(
             left -= tokens
             if tokens > limits.tokens:
                 raise names.too_long(index, f"{tokens:,} tokens", limits, inputs[index][0])
+            if tokens < limits.least:
+                raise InvalidInputError(names.whole(index), EMPTY)
         if left < 0:
             problem = f"more than {most:,} tokens in one request, at most {most:,} can wait (--max-queue-tokens); send fewer"
             raise InvalidInputError(names.list, problem)

@@ -26,7 +26,6 @@ from triptych_training.models.bert import (
 )
 from triptych_training.models.deberta import DebertaConfig
 from triptych_training.models.elmo import Elmo, ElmoConfig
-from triptych_training.models.gpt_encoder import GptForEmbedding
 from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.modernbert import ModernBertConfig
 from triptych_training.models.pvt import Pvt, PvtConfig
@@ -63,7 +62,6 @@ HEADS: dict[type, str] = {
     BertForEmbedding: "embedding",
     StaticEmbedding: "embedding",
     Elmo: "embedding",
-    GptForEmbedding: "embedding",
 }
 
 
@@ -79,7 +77,7 @@ class TextCheckpoint:
     pairs: bool = False  # a text classifier takes pairs of texts
     singles: bool = False  # with `pairs`: it takes single texts as well
     family: str = BERT  # name of the architecture
-    pooling: str = "mean"  # how to make a text's vector from the states: "mean" or "cls" (the last one of a GptForEmbedding)
+    pooling: str = "mean"  # how to make a text's vector from the states: "mean" or "cls" (of a GptEncoder the last one)
     normalize: bool = False  # scale that vector to length 1
     prompts: Mapping[str, str] = field(default_factory=dict)  # texts that callers may put before theirs, by name
     regression: bool = False  # the labels of a text classifier are quantities

@@ -17,7 +17,7 @@ from triptych_training.checks import at_least, one_of, token_id
 from triptych_training.models.blocks import ACTIVATIONS, BlockConfig, EncoderLayer, PlainHeads
 from triptych_training.models.deberta import Deberta, DebertaConfig
 from triptych_training.models.elmo import Elmo
-from triptych_training.models.gpt_encoder import GptForEmbedding
+from triptych_training.models.gpt_encoder import GptEncoder, GptEncoderConfig
 from triptych_training.models.modernbert import ModernBert, ModernBertConfig
 from triptych_training.models.positions import check_relative, make_relative_bias, sinusoid_table
 from triptych_training.models.rotary import Rotary, RotaryAttention, RotaryScaling
@@ -127,11 +127,13 @@ class Bert(nn.Module):
         return self.norm(x)
 
 
-EncoderConfig = BertConfig | ModernBertConfig | DebertaConfig
+EncoderConfig = BertConfig | ModernBertConfig | DebertaConfig | GptEncoderConfig
 
 
-def make_encoder(config: EncoderConfig) -> Bert | ModernBert | Deberta:
+def make_encoder(config: EncoderConfig) -> Bert | ModernBert | Deberta | GptEncoder:
     """Make the encoder that the configuration describes."""
+    if isinstance(config, GptEncoderConfig):
+        return GptEncoder(config)
     if isinstance(config, BertConfig):
         return Bert(config)
     return ModernBert(config) if isinstance(config, ModernBertConfig) else Deberta(config)
@@ -147,20 +149,25 @@ class EncoderWithHead(nn.Module):
 
 
 class MaskedTokenHead(nn.Module):
-    """Hidden states -> logits over the vocabulary, by the token embedding's matrix unless the configuration unties them."""
+    """Hidden states -> logits over the vocabulary, by the token embedding's matrix unless the configuration unties them.
+
+    There is a dense layer before that, but in EuroBERT.
+    """
 
     def __init__(self, config: EncoderConfig, tokens: nn.Embedding) -> None:
         super().__init__()
-        self.transform = nn.Linear(config.model_dim, tokens.embedding_dim, config.head_bias)
-        self.activation = DENSE_ACTIVATIONS[config.head_activation]
-        self.norm = nn.LayerNorm(tokens.embedding_dim, eps=config.norm_epsilon, bias=config.norm_bias)
+        self.dense = config.masked_dense
+        if self.dense:
+            self.transform = nn.Linear(config.model_dim, tokens.embedding_dim, config.head_bias)
+            self.activation = DENSE_ACTIVATIONS[config.head_activation]
+            self.norm = nn.LayerNorm(tokens.embedding_dim, eps=config.norm_epsilon, bias=config.norm_bias)
         self.projection = nn.Linear(tokens.embedding_dim, config.vocabulary_size, config.projection_bias)
         if config.tied:
             self.projection.weight = tokens.weight
 
     def forward(self, hidden: Tensor) -> Tensor:
         """`[..., E]` -> `[..., V]`."""
-        return self.projection(self.norm(self.activation(self.transform(hidden))))
+        return self.projection(self.norm(self.activation(self.transform(hidden))) if self.dense else hidden)
 
 
 class DenseHead(nn.Module):
@@ -188,7 +195,8 @@ class BertForPretraining(EncoderWithHead):
 
     def __init__(self, config: EncoderConfig, next_sentence: bool = True) -> None:
         super().__init__(config)
-        self.masked_token = MaskedTokenHead(config, self.bert.embedding.tokens)
+        tokens = self.bert.gpt.tokens if isinstance(self.bert, GptEncoder) else self.bert.embedding.tokens
+        self.masked_token = MaskedTokenHead(config, tokens)
         self.pooler = DenseHead(config) if next_sentence else None
         self.next_sentence = nn.Linear(config.model_dim, 2) if next_sentence else None
         initialise(self)
@@ -206,23 +214,28 @@ class BertForPretraining(EncoderWithHead):
 
 
 class BertForSequenceClassification(EncoderWithHead):
-    """Text classification from the state of [CLS] or the mean of all states; labels exclude each other unless `independent`.
+    """Text classification from the state of one token or the mean of all; labels exclude each other unless `independent`.
 
-    A single label is always independent: its softmax would be 1.
+    The token is [CLS], or the last one of a decoder-only model. A single label is always independent: its softmax would be 1.
     """
 
     def __init__(self, config: EncoderConfig, classes: int, independent: bool = False) -> None:
         super().__init__(config)
         self.independent = independent or classes == 1
-        self.pooler = DenseHead(config)
+        self.pooler = DenseHead(config) if config.dense else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(config.model_dim, classes)
+        self.classifier = nn.Linear(config.model_dim, classes, config.classifier_bias)
         initialise(self)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
-        """`[B, T]` -> `[B, C]`."""
+        """`[B, T]` -> `[B, C]`; padding of decoder-only models is not masked out."""
         hidden = self.bert(ids, segments)
-        pooled = hidden[:, 0] if self.config.pooling == "cls" else _mean(hidden, ids != self.config.pad_id)
+        if self.config.pooling == "late":
+            return self.classifier(self.dropout(self.pooler(hidden).mean(1)))
+        if isinstance(self.bert, GptEncoder):
+            pooled = hidden.mean(1) if self.config.pooling == "mean" else self.bert.text_state(ids, hidden)
+        else:
+            pooled = hidden[:, 0] if self.config.pooling == "cls" else _mean(hidden, ids != self.config.pad_id)
         return self.classifier(self.dropout(self.pooler(pooled)))
 
     def probabilities(self, logits: Tensor) -> Tensor:
@@ -281,7 +294,7 @@ EncoderModel = (
     | BertForQuestionAnswering
     | BertForEmbedding
 )
-BertModel = EncoderModel | StaticEmbedding | Elmo | GptForEmbedding
+BertModel = EncoderModel | StaticEmbedding | Elmo
 
 
 def _mean(hidden: Tensor, inside: Tensor) -> Tensor:

@@ -75,12 +75,15 @@ class BlockConfig:
 
 
 class PlainHeads:
-    """Options of the heads of text encoders that only ModernBERT varies; for the configurations of the others."""
+    """Options of the heads of text encoders that only ModernBERT and decoder-only models vary; for the other configurations."""
 
     head_bias: ClassVar[bool] = True
     norm_bias: ClassVar[bool] = True
     projection_bias: ClassVar[bool] = True
     dense_norm: ClassVar[bool] = False
+    masked_dense: ClassVar[bool] = True
+    dense: ClassVar[bool] = True
+    classifier_bias: ClassVar[bool] = True
     pooling: ClassVar[str] = "cls"
 
 

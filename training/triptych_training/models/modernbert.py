@@ -21,6 +21,9 @@ class ModernBertConfig:
     """Shapes of weights and options of arithmetic; defaults: ModernBERT-base. Raises ValueError if a field is out of range."""
 
     dense_norm: ClassVar[bool] = True
+    masked_dense: ClassVar[bool] = True
+    dense: ClassVar[bool] = True
+    classifier_bias: ClassVar[bool] = True
 
     vocabulary_size: int
     model_dim: int = 768

@@ -19,7 +19,6 @@ from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.bert import EncoderModel
 from triptych_training.models.elmo import Elmo
-from triptych_training.models.gpt_encoder import GptForEmbedding
 from triptych_training.models.word2vec import StaticEmbedding
 from triptych_training.tasks.heads import IGNORED, Head, LabelledExample, make_head
 
@@ -33,7 +32,7 @@ def finetune(recipe: FinetuningRecipe, out: Path, resume: bool = False) -> Path:
         TrainingError: data, options or checkpoints cannot be used.
     """
     encoder = load_bert_checkpoint(Path(recipe.encoder))
-    assert not isinstance(encoder.model, StaticEmbedding | Elmo | GptForEmbedding)
+    assert not isinstance(encoder.model, StaticEmbedding | Elmo)
     config = replace(encoder.model.config, dropout=recipe.dropout)
     if recipe.max_length > config.max_positions:
         raise RecipeError(f"max_length: {recipe.max_length} is above the encoder's max_positions {config.max_positions}")

@@ -160,6 +160,8 @@ class PretrainingTask:
 
     def _collate(self, documents: Documents, rows: Segments, chosen: Indices, mask: Mask) -> tuple[Tensor, ...]:
         config = self.model.config
+        assert config.cls_id is not None, "only decoder-only models lack it"
+        assert config.sep_id is not None, "only decoder-only models lack it"
         made = make_rows(documents, rows.spans[chosen], config.cls_id, config.sep_id, config.pad_id)
         original = made.ids.reshape(-1).copy()
         masked = mask(made.ids, made.text)

@@ -1,7 +1,11 @@
-"""Loading of decoder-only checkpoints: the description of a family, the model and its settings."""
+"""Loading of decoder-only checkpoints: the description of a family, the model and its settings.
 
+As generative models, and as models that embed or label texts.
+"""
+
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -9,28 +13,46 @@ from tokenizers import Tokenizer
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.decoder_config import positive
 from triptych_export.huggingface.chat import read_chat
-from triptych_export.huggingface.checkpoint.config import check_architecture, flag
+from triptych_export.huggingface.checkpoint.config import ENCODER, check_architecture, flag
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
 from triptych_export.huggingface.checkpoint.languages import model_name
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, load_rules, make_model
 from triptych_export.huggingface.checkpoint.text import (
+    BARE,
+    HEADS,
+    MASKED,
     POOLINGS_OF_DECODERS,
+    TEXT,
+    TOKENS,
     SentenceSettings,
     assemble,
+    find_head,
+    is_independent,
+    read_labels,
     read_sentence_settings,
     special_ids,
 )
 from triptych_export.huggingface.checkpoint.weights import StoredWeights, open_weights
-from triptych_export.huggingface.folder import Folder, Neutral
+from triptych_export.huggingface.folder import Folder, Neutral, neutral
 from triptych_export.huggingface.gguf import GgufFolder
 from triptych_export.huggingface.tokenizers.tokenizer import decoder_tokenizer, limit_tokens
 from triptych_export.onnx_files.decoder import OnnxGpt
-from triptych_training.checkpoints.encoder import TextCheckpoint
+from triptych_training.checkpoints.encoder import TextCheckpoint, make_bert
+from triptych_training.models.bert import EncoderModel
 from triptych_training.models.gpt import Gpt, GptConfig
-from triptych_training.models.gpt_encoder import GptEncoderConfig, GptForEmbedding
+from triptych_training.models.gpt_encoder import LAST, GptEncoderConfig
 
 OUTPUT = "lm_head.weight"  # of the checkpoint, where it is the embedding's matrix
-LONGEST_TEXT = 8_192  # tokens of a text to embed
+LONGEST_TEXT = 8_192  # tokens of a text to embed or to label
+LANGUAGE_MODEL = re.compile("ForCausalLM$|LMHeadModel$|Model$")  # suffixes of classes
+SCORE = (Rule("classifier", "score", others=["classifier"]),)
+# Members of config.json that change no result of a head.
+HEAD_NEUTRAL = {**ENCODER, **neutral("tie_word_embeddings hidden_dropout", token_classification_bias=(True,))}
+# Padding ids of folders that name none.
+PADS = {
+    **{"smollm3": 128_004, "gemma": 0, "gemma2": 0, "gemma3_text": 0, "phi3": 32_000, "glm": 151_329, "glm4": 151_329},
+    **{"helium": 3, "olmo2": 1, "olmo3": 1, "seed_oss": 1, "hunyuan_v1_dense": 0, "apertus": 3, "opt": 1},
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +68,7 @@ class DecoderMapping:
     ignored: Sequence[str] = ()  # patterns of weights that are constants
     tied: bool = False  # embedding and output share one matrix if config.json does not say it
     changes: Callable[[Folder, GptConfig], Mapping[str, Change]] | None = None  # of weights by a config, by a rule's name
+    heads: Mapping[str, Sequence[Rule]] = field(default_factory=lambda: {TEXT: SCORE, TOKENS: SCORE})
 
 
 def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
@@ -70,30 +93,48 @@ def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) ->
     return model
 
 
-def load_embedding(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
-    """Load a folder of sentence-transformers with a decoder-only model, without its output matrix."""
-    settings = read_sentence_settings(folder, POOLINGS_OF_DECODERS) or SentenceSettings()
+def load_states(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
+    """Load a decoder-only model of a folder of sentence-transformers, or with another head than the output matrix."""
+    sentences = read_sentence_settings(folder, POOLINGS_OF_DECODERS)
+    name = LANGUAGE_MODEL.sub("", mapping.architecture)
+    head = BARE if sentences else find_head(folder, (name, f"{name}Text"), list(mapping.heads))  # "Text" in Gemma 3's
+    settings = sentences or SentenceSettings()
     tokenizer = decoder_tokenizer(folder)
-    special = special_ids(folder, tokenizer, masks=False, alone=True)
+    special = special_ids(folder, tokenizer, masks=head == MASKED, bare=True)
+    labels = read_labels(folder) if head in (TEXT, TOKENS) else ()
+    ids: dict[str, Any] = {"pad_id": special.pad, "cls_id": special.cls, "sep_id": special.sep, "mask_id": special.mask}
+    padding = folder.config.get("pad_token_id", PADS.get(folder.model_type))
+    ids |= {"skipped_id": padding} if head == TEXT else {"pooling": LAST}
 
-    ids: dict[str, Any] = {"pad_id": special.pad, "cls_id": special.cls, "sep_id": special.sep}
-    model = make_model(folder, lambda: GptForEmbedding(GptEncoderConfig(**_members(folder, mapping, tied=True), **ids)))
-    rules = [rule.under("bert.gpt") for rule in _rules(folder, mapping, model.config)]
-    load_rules(model, open_weights(folder.path), rules, (*mapping.ignored, OUTPUT), mapping.prefixes)
+    def make() -> EncoderModel:
+        tied = head != MASKED or flag(folder, "tie_word_embeddings", mapping.tied)
+        config = GptEncoderConfig(**{**_members(folder, mapping, tied), **ids})
+        return make_bert(HEADS[head], config, len(labels), head == TEXT and is_independent(folder, len(labels)))
+
+    model = make_model(folder, make)
+    assert isinstance(model.config, GptEncoderConfig)
+    rules = [rule.under("bert.gpt") for rule in _rules(folder, mapping, model.config, output=False)]
+    ignored = (*mapping.ignored, OUTPUT, *(() if head in (TEXT, TOKENS) else ("score.*", "classifier.*", "dense.*")))
+    load_rules(model, open_weights(folder.path), [*mapping.heads.get(head, ()), *rules], ignored, mapping.prefixes)
     longest = min(settings.max_tokens or model.config.max_positions, LONGEST_TEXT)
-    return assemble(folder, model, tokenizer, replace(settings, max_tokens=longest))
+    return assemble(folder, model, tokenizer, replace(settings, max_tokens=longest), labels)
 
 
 def _members(folder: Folder, mapping: DecoderMapping, tied: bool) -> dict[str, Any]:
     return {"vocabulary_size": positive(folder, "vocab_size"), "tied": tied, **mapping.members(folder)}
 
 
-def _rules(folder: Folder, mapping: DecoderMapping, config: GptConfig) -> Sequence[Rule]:
-    """Return the family's rules with what depends on a folder; raises SourceError if a member does not fit."""
+def _rules(folder: Folder, mapping: DecoderMapping, config: GptConfig, output: bool = True) -> Sequence[Rule]:
+    """Return the family's rules with what depends on a folder; raises SourceError if a member does not fit.
+
+    Without `output`, the last norm has no factors of the logits.
+    """
     try:
-        changes = mapping.changes(folder, config) if mapping.changes else {}
+        changes = dict(mapping.changes(folder, config)) if mapping.changes else {}
     except ValueError as error:
         raise folder.config_error(str(error)) from error
+    if not output:
+        changes.pop("norm", None)
     return [rule.changed(changes[rule.ours]) if rule.ours in changes else rule for rule in mapping.rules]
 
 

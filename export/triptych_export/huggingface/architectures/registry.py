@@ -6,12 +6,12 @@ from functools import partial
 from triptych_export.errors import WeightsError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, rotary_encoders, t5, timm_vit
-from triptych_export.huggingface.architectures.decoders import load_decoder, load_embedding
+from triptych_export.huggingface.architectures.decoders import HEAD_NEUTRAL, load_decoder, load_states
 from triptych_export.huggingface.architectures.gpt_decoders import GPTS
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
-from triptych_export.huggingface.checkpoint.text import MODULES, load_text
+from triptych_export.huggingface.checkpoint.text import MODULES, TEXT, TOKENS, load_text
 from triptych_export.huggingface.folder import TIMM_WRAPPER, Folder, Neutral
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
@@ -112,8 +112,8 @@ def _loader(folder: Folder, source_language: str, target_language: str) -> tuple
         raise folder.config_error(f"{_kind(folder)} does not translate; remove source_language and target_language")
     if folder.model_type in DECODERS:
         mapping = DECODERS[folder.model_type]
-        if folder.has(MODULES):  # without an output matrix
-            return {**mapping.neutral, "tie_word_embeddings": ()}, lambda: load_embedding(folder, mapping)
+        if folder.has(MODULES) or folder.architecture.endswith((TEXT, TOKENS)):  # without an output matrix
+            return {**mapping.neutral, **HEAD_NEUTRAL}, lambda: load_states(folder, mapping)
         return mapping.neutral, lambda: load_decoder(folder, mapping)
     encode, neutral = LOADERS[folder.model_type]
     return neutral, lambda: encode(folder)

@@ -10,14 +10,13 @@ from typing import Any
 
 from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, POOLER, embedding_rules, masked_rules
 from triptych_export.huggingface.architectures.decoder_config import check_number, llama_members, rotary
-from triptych_export.huggingface.architectures.decoders import load_embedding
+from triptych_export.huggingface.architectures.decoders import HEAD_NEUTRAL, load_states
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
-from triptych_export.huggingface.checkpoint.config import ENCODER, activation, check_architecture, integer
+from triptych_export.huggingface.checkpoint.config import ENCODER, activation, integer
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, split_rules
 from triptych_export.huggingface.checkpoint.text import (
     BARE,
     MASKED,
-    MODULES,
     TEXT,
     TOKENS,
     SpecialIds,
@@ -168,15 +167,32 @@ GTE = TextMapping(
 
 
 def load_eurobert(folder: Folder) -> TextCheckpoint:
-    """Load a EuroBERT without a head, for embeddings: a Llama that attends in both directions."""
-    if not folder.has(MODULES):
-        check_architecture(folder, EUROBERT.architecture)
-    return load_embedding(folder, EUROBERT)
+    """Load a EuroBERT: a Llama that attends in both directions."""
+    return load_states(folder, EUROBERT)
 
 
 def _eurobert_members(folder: Folder) -> Mapping[str, Any]:
-    return {**llama_members(folder, epsilon=1e-5), "bidirectional": True}
+    members = {**llama_members(folder, epsilon=1e-5), "bidirectional": True}
+    members["projection_bias"] = members["bias"]
+    if not folder.architecture.endswith(TEXT):
+        return members
+    # The second name is that of its authors' files.
+    pooling = next((folder.config[name] for name in ("classifier_pooling", "clf_pooling") if name in folder.config), "late")
+    if pooling not in EUROBERT_POOLINGS:
+        raise ValueError(f"classifier_pooling: {pooling!r} is none of {', '.join(EUROBERT_POOLINGS)}")
+    return {**members, "pooling": EUROBERT_POOLINGS[pooling], "dense": True, "classifier_bias": True}
 
 
-EUROBERT = replace(LLAMAS["llama"], architecture="EuroBertModel", members=_eurobert_members)
-EUROBERT_NEUTRAL = {**EUROBERT.neutral, **neutral("classifier_pooling mask_token_id tie_word_embeddings clf_pooling")}
+EUROBERT_POOLINGS = {"bos": "cls", "mean": "mean", "late": "late"}
+EUROBERT = replace(
+    LLAMAS["llama"],
+    architecture="EuroBertModel",
+    members=_eurobert_members,
+    heads={
+        BARE: (),
+        MASKED: (Rule("masked_token.projection", "lm_head"),),
+        TEXT: (Rule("pooler.dense", "dense"), CLASSIFIER),
+        TOKENS: (CLASSIFIER,),
+    },
+)
+EUROBERT_NEUTRAL = {**EUROBERT.neutral, **HEAD_NEUTRAL, **neutral("classifier_pooling mask_token_id clf_pooling")}

@@ -20,8 +20,14 @@ from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_export.huggingface.tokenizers.special_tokens import read_special_tokens
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
 from triptych_training.checkpoints.encoder import TextCheckpoint, make_bert
-from triptych_training.models.bert import Bert, BertForEmbedding, EncoderConfig, EncoderModel
-from triptych_training.models.gpt_encoder import GptForEmbedding
+from triptych_training.models.bert import (
+    Bert,
+    BertForEmbedding,
+    BertForSequenceClassification,
+    EncoderConfig,
+    EncoderModel,
+)
+from triptych_training.models.gpt_encoder import GptEncoder
 from triptych_training.models.rotary import Rotary
 
 MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
@@ -41,9 +47,11 @@ POOLINGS_OF_DECODERS: Poolings = {**MEANS, "pooling_mode_lasttoken": "cls", "las
 KNOWN_OF_MODULES = neutral("idx name path type", kwargs=([],))
 KNOWN_OF_TRANSFORMER = neutral(
     "max_seq_length do_lower_case unpad_inputs",
-    transformer_task=("feature-extraction",),
-    modality_config=({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},),
-    module_output_name=("token_embeddings",),
+    transformer_task=("feature-extraction", "sequence-classification"),
+    modality_config=tuple(
+        {"text": {"method": "forward", "method_output_name": name}} for name in ("last_hidden_state", "logits")
+    ),
+    module_output_name=("token_embeddings", "scores"),
     **dict.fromkeys(("processing_kwargs", "model_args", "tokenizer_args", "config_args"), ({},)),
 )
 KNOWN_OF_POOLING = neutral(
@@ -118,6 +126,7 @@ def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS) -> Sen
         if prompt:  # there it precedes the first text of a pair only
             remedy = "save the model without it, and add the prompt to queries"
             raise SourceError(f"{folder.path}: default_prompt_name is not supported of a cross-encoder; {remedy}")
+        folder.read_closed(TRANSFORMER_FILES[0], KNOWN_OF_TRANSFORMER)
         return None
     pooling_folder = _check_order(folder, modules)
     file = f"{pooling_folder}/config.json"
@@ -222,15 +231,14 @@ def prepare_tokenizer(tokenizer: Tokenizer, settings: SentenceSettings) -> None:
         tokenizer.normalizer = normalizers.Sequence([*first, *([tokenizer.normalizer] if tokenizer.normalizer else [])])
 
 
-def _shorten(model: EncoderModel | GptForEmbedding, limit: int) -> None:
+def _shorten(model: EncoderModel, limit: int) -> None:
     """Reduce a model's positions to `limit`."""
     for module in model.modules():
         if isinstance(module, Rotary):
             module.cosines, module.sines = module.cosines[:limit].clone(), module.sines[:limit].clone()
-    if isinstance(model, GptForEmbedding):
-        model.config = model.bert.config = model.bert.gpt.config = replace(model.config, max_positions=limit)
-        return
     model.config = model.bert.config = replace(model.config, max_positions=limit)
+    if isinstance(model.bert, GptEncoder):
+        model.bert.gpt.config = replace(model.bert.gpt.config, max_positions=limit)
     if isinstance(model.bert, Bert) and (positions := model.bert.embedding.positions) is not None:
         positions.weight, positions.num_embeddings = nn.Parameter(positions.weight[:limit].clone(), requires_grad=False), limit
 
@@ -243,25 +251,25 @@ USUAL = {"mask_token": ("[MASK]", "<mask>"), "pad_token": ("[PAD]", "<pad>")}
 class SpecialIds:
     """Special ids; without a mask token, `mask` is the padding id and never used.
 
-    `cls` is None if `sep` is the only one around a text.
+    `cls` is None if `sep` is the only one around a text, and both are if there is none.
     """
 
     pad: int
     cls: int | None
-    sep: int
+    sep: int | None
     mask: int
 
 
-def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool, alone: bool = False) -> SpecialIds:
+def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool, bare: bool = False) -> SpecialIds:
     """Read the special ids from config.json and the tokenizer; a model that fills masks needs a mask token.
 
-    `alone`: there may be one id around a text instead of two.
+    `bare`: there may be one id or none around a text instead of two, and no token for padding.
 
     Raises:
         SourceError: the tokenizer adds other tokens than [CLS] and [SEP], lacks a token, or has ids beyond the embedding.
     """
     framing = tokenizer.encode("").ids
-    if len(framing) != 2 and not (alone and len(framing) == 1):
+    if len(framing) != 2 and not (bare and len(framing) < 2):
         remedy = "" if framing else "; if the model was trained with them, name the tokenizer_class that adds them"
         problem = f"the tokenizer makes {framing} of an empty text, expected two ids, [CLS] and [SEP]{remedy}"
         raise SourceError(f"{folder.path}: {problem}")
@@ -272,13 +280,17 @@ def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool, alone: bool =
             f"{folder.path}: the tokenizer has {token!r} as number {highest:,}, {CONFIG} a vocab_size of {size:,}"
         )
     pad = folder.config.get("pad_token_id")
+    pad = None if pad == -1 else pad  # of the first Llamas
     pad = _number(folder, tokenizer, "pad_token") if pad is None else pad
+    if pad is None and bare:
+        pad = framing[-1] if framing else 0  # any token will do
     if pad is None:
         raise SourceError(f"{folder.path}: neither {CONFIG} nor the tokenizer names a token for padding")
     mask = _number(folder, tokenizer, "mask_token")
     if mask is None and masks:
         raise SourceError(f"{folder.path}: the model fills masks, and its tokenizer has no mask_token")
-    return SpecialIds(pad, framing[0] if len(framing) == 2 else None, framing[-1], pad if mask is None else mask)
+    cls, sep = [None, None, *framing][-2:]
+    return SpecialIds(pad, cls, sep, pad if mask is None else mask)
 
 
 def _number(folder: Folder, tokenizer: Tokenizer, name: str) -> int | None:
@@ -357,7 +369,7 @@ def load_text(folder: Folder, mapping: TextMapping) -> TextCheckpoint:
         SourceError: the head is not supported, or files are missing, damaged or contradict each other.
     """
     sentences = read_sentence_settings(folder)
-    head = BARE if sentences else _head(folder, mapping)
+    head = BARE if sentences else find_head(folder, mapping.classes, list(mapping.heads))
     tokenizer = text_tokenizer(folder)
     special = special_ids(folder, tokenizer, masks=head in (MASKED, PRETRAINING))
     labels = read_labels(folder) if head in (TEXT, TOKENS) else ()
@@ -366,19 +378,15 @@ def load_text(folder: Folder, mapping: TextMapping) -> TextCheckpoint:
     model = make_model(folder, lambda: make_bert(HEADS[head], mapping.config(folder, special), *options))
     rules = [*mapping.encoder(model.config), *mapping.heads[head]]
     load_rules(model, open_weights(folder.path), rules, mapping.ignored, mapping.prefixes)
-    checkpoint = assemble(folder, model, tokenizer, sentences or SentenceSettings())
-    if head != TEXT:
-        return replace(checkpoint, labels=labels)
-    # config.json does not say whether it was trained on pairs or single texts
-    return replace(checkpoint, labels=labels, pairs=True, singles=True, regression=is_regression(folder))
+    return assemble(folder, model, tokenizer, sentences or SentenceSettings(), labels)
 
 
 def assemble(
-    folder: Folder, model: EncoderModel | GptForEmbedding, tokenizer: Tokenizer, settings: SentenceSettings
+    folder: Folder, model: EncoderModel, tokenizer: Tokenizer, settings: SentenceSettings, labels: Sequence[str]
 ) -> TextCheckpoint:
     """Apply the settings of sentence-transformers to a loaded model and its tokenizer; raises SourceError as `load_text`."""
     prepare_tokenizer(tokenizer, settings)
-    if isinstance(model, BertForEmbedding | GptForEmbedding):
+    if isinstance(model, BertForEmbedding):
         model.dense = _read_dense(folder, settings.dense, model.config.model_dim)
     if settings.max_tokens and settings.max_tokens < model.config.max_positions:
         _shorten(model, settings.max_tokens)
@@ -388,9 +396,15 @@ def assemble(
         notes["prompts_not_available" if settings.prompt else "prompts"] = others
     if markers := [token.content for token in read_special_tokens(folder, {}).additional]:
         notes["special_tokens_read_as_text"] = ", ".join(markers[:SHOWN]) + (", ..." if len(markers) > SHOWN else "")
+    # config.json does not say whether a classifier was trained on pairs or single texts
+    both = isinstance(model, BertForSequenceClassification)
     return TextCheckpoint(
         model,
         tokenizer,
+        labels,
+        pairs=both,
+        singles=both,
+        regression=both and is_regression(folder),
         provenance={"architecture": folder.architecture, **notes},
         family=folder.model_type,
         pooling=settings.pooling,
@@ -399,11 +413,16 @@ def assemble(
     )
 
 
-def _head(folder: Folder, mapping: TextMapping) -> str:
-    for name in mapping.classes:
-        if (head := folder.architecture.removeprefix(name)) != folder.architecture and head in mapping.heads:
+def find_head(folder: Folder, classes: Sequence[str], heads: Sequence[str]) -> str:
+    """Find the head of the folder's class, whose name is one of `classes` with one of `heads`.
+
+    Raises:
+        SourceError: it is another class.
+    """
+    for name in classes:
+        if (head := folder.architecture.removeprefix(name)) != folder.architecture and head in heads:
             return head
-    supported = ", ".join(f"{mapping.classes[0]}{head}" for head in mapping.heads)
+    supported = ", ".join(f"{classes[0]}{head}" for head in heads)
     raise folder.config_error(f"{folder.architecture_fault}; supported: {supported}")
 
 

@@ -13,6 +13,7 @@ QUESTION_ANSWERING = "question-answering"
 TEXT_EMBEDDING = "text-embedding"
 TEXT_TASKS = (FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING, TEXT_EMBEDDING)
 LABELLED_TASKS = (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
+DECODER_TASKS = (*LABELLED_TASKS, TEXT_EMBEDDING)  # of decoder-only models, whose texts may have nothing around them
 MEAN, CLS = "mean", "cls"
 POOLINGS = (MEAN, CLS)
 SIMPLE = "simple"
@@ -21,11 +22,11 @@ AGGREGATIONS = ("none", SIMPLE, "first", "average", "max")
 
 @dataclass(frozen=True)
 class TextTokens:
-    """Ids of the special tokens; without `cls`, `sep` is the only one around a text."""
+    """Ids of the special tokens; without `cls`, `sep` is the only one around a text, and without `sep` there is none."""
 
     pad: int
     cls: int | None
-    sep: int
+    sep: int | None
     mask: int
 
 
@@ -41,7 +42,8 @@ class TextLimits:
 class TextManifest(Manifest):
     """Manifest of a text encoder. Members besides the common ones:
 
-    tokens                pad, cls, sep, mask: ids; without cls, texts have sep alone around them
+    tokens                pad, cls, sep, mask: ids; without cls, texts of decoder-only models have sep alone around them, and
+                          without sep nothing
     limits                max_tokens: [CLS] and [SEP] included; max_rows (optional): the graph takes no more texts at once
     hidden_size           length of a text's vector
     labels                names of the classes, in the graph's order; classification tasks alone
@@ -54,8 +56,8 @@ class TextManifest(Manifest):
     regression            (text-classification with logits, optional) labels are quantities: their scores are always logits
     aggregation           (token-classification, optional) how entities are made unless a request says otherwise: "simple", ...
     pair_bytes            (optional) memory that a run takes for every pair of a text's tokens
-    causal_head           (text-embedding, optional) size of a head of a decoder-only model's attention; with native kernels it
-                          takes no memory for pairs
+    causal_head           (optional) size of a head of a decoder-only model's attention; with native kernels it takes no memory
+                          for pairs
     similarities          (text-embedding, optional) the graph has `similarities` of a sum of tokens to all tokens
     states                (text-embedding, optional) the graph has `states`, the vectors of all tokens
     pooling, normalize    (optional) how a text's vector is made unless a request says otherwise: "mean" or "cls"; to length 1.
@@ -86,13 +88,14 @@ class TextManifest(Manifest):
 def parse_text(fields: JsonFields) -> TextManifest:
     """Read and check the manifest; errors are added to the fields' faults."""
     tokens, task, limits = fields.object("tokens"), fields.values.get("task"), fields.object("limits")
+    optional = {name for name in ("cls", "sep") if task in DECODER_TASKS and name not in tokens.values}
     manifest = TextManifest(
         **parse_common(fields),
         precisions=fields.records("precisions", Graph),
         tokens=TextTokens(
             tokens.natural("pad"),
-            None if task == TEXT_EMBEDDING and "cls" not in tokens.values else tokens.natural("cls"),
-            tokens.natural("sep"),
+            None if "cls" in optional else tokens.natural("cls"),
+            None if "sep" in optional else tokens.natural("sep"),
             tokens.natural("mask"),
         ),
         limits=TextLimits(limits.positive("max_tokens"), limits.get("max_rows", int, 0)),
@@ -105,7 +108,7 @@ def parse_text(fields: JsonFields) -> TextManifest:
         regression=task == TEXT_CLASSIFICATION and fields.get("regression", bool, False),
         aggregation=fields.choice("aggregation", AGGREGATIONS, SIMPLE),
         pair_bytes=fields.positive("pair_bytes") if "pair_bytes" in fields.values else 0,
-        causal_head=fields.positive("causal_head") if task == TEXT_EMBEDDING and "causal_head" in fields.values else 0,
+        causal_head=fields.positive("causal_head") if "causal_head" in fields.values else 0,
         similarities=task == TEXT_EMBEDDING and fields.get("similarities", bool, False),
         states=task == TEXT_EMBEDDING and fields.get("states", bool, False),
         pooling=fields.choice("pooling", POOLINGS, MEAN),
