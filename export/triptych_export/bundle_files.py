@@ -70,15 +70,22 @@ def written_precisions(shipped: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(["fp32", *integer, *(name for name in shipped if name != "int8-shortlist")]))
 
 
-def write_encoder(folder: Path, precisions: Sequence[str], trace: Callable[[bool], Graph], attends: bool = True) -> None:
+def write_encoder(
+    folder: Path,
+    precisions: Sequence[str],
+    trace: Callable[[bool], Graph],
+    attends: bool = True,
+    trace_marked: Callable[[], Graph] | None = None,
+) -> None:
     """Write the graph of an encoder model in the given precisions, and with `attends` that of its attention.
 
-    `trace` makes the graph, in float16 if asked to.
+    `trace` makes the graph, in float16 if asked to; `trace_marked` makes that of int8, if it is another one.
     """
     graphs = {half: trace(half) for half in {precision == HALF_PRECISION for precision in precisions}}
     for precision in precisions:
         weights = WeightsFile(folder / f"weights.{precision}.bin")
-        write_graph(graphs[precision == HALF_PRECISION], path := folder / f"graph.{precision}.onnx", weights, precision)
+        graph = trace_marked() if trace_marked and precision == INT8 else graphs[precision == HALF_PRECISION]
+        write_graph(graph, path := folder / f"graph.{precision}.onnx", weights, precision)
         if attends:
             write_attention_graph(path, folder / f"{ATTEND}.{precision}.onnx")
 

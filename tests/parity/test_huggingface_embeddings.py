@@ -52,6 +52,7 @@ CASES = {
     "qwen3": Case("qwen3", "lasttoken"),
     "olmo2": Case("olmo2", "lasttoken"),
     "hunyuan": Case("hunyuan", "mean"),
+    "granite": Case("granite", "mean"),
     "mistral": Case("mistral", "lasttoken", ("<|im_start|>",)),
     "gpt2": Case("gpt2", "mean", dense=[(7, True, "activation.Tanh")]),
     "eurobert": Case("eurobert", "mean", ("<|im_start|>",)),

@@ -160,6 +160,18 @@ def test_labels_may_be_independent(problem: str, tmp_path: Path) -> None:
         check_labels(model)
 
 
+def test_rows_of_int8_do_not_depend_on_each_other(tmp_path: Path) -> None:
+    """One scale for all rows would be that of the token with the largest values."""
+    sizes = family("qwen2")
+    save_checkpoint(build(sizes, LABEL, num_labels=5), sizes.tokenizer(), tmp_path / "theirs")
+    write_text(load_text(tmp_path / "theirs"), tmp_path / "bundle", lambda line: None, ("int8",))
+    with closing(TextModel("model", 1, open_bundle(tmp_path / "bundle"), EncoderOptions("int8", runs=1))) as served:
+        together = served.run(TEXT_CLASSIFICATION_TASK, TEXTS, raw_scores=True)
+        alone = [served.run(TEXT_CLASSIFICATION_TASK, [text], raw_scores=True)[0] for text in TEXTS]
+    for one, other in zip(together, alone, strict=True):
+        assert [each.score for each in one.labels] == pytest.approx([each.score for each in other.labels], abs=TOLERANCE)
+
+
 def test_long_and_vanishing_texts(tmp_path: Path) -> None:
     tokenizer = framed_tokenizer()
     tokenizer.normalizer = normalizers.Replace("x", "")

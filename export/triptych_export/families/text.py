@@ -23,8 +23,10 @@ from triptych_export.graphs.tracing import trace_text
 from triptych_export.graphs.weight_folding import cache_head_dim
 from triptych_export.parity.comparison import Outputs, spread, with_neighbours
 from triptych_export.parity.text import RowForm, TextRow, absent_ids, answer_in_session, answer_in_torch, make_rows, random_rows
+from triptych_export.quantization.calibration import scale_rows
 from triptych_serving.bundle.manifest import (
     FILL_MASK,
+    INT8,
     QUESTION_ANSWERING,
     TEXT_CLASSIFICATION,
     TEXT_EMBEDDING,
@@ -62,7 +64,7 @@ class TextFamily(EncoderFamily):
         self.embeds = checkpoint.head == "embedding"
         static = isinstance(checkpoint.model, StaticEmbedding | Elmo)
         exact = self.embeds or isinstance(checkpoint.model.bert, GptEncoder)
-        quantized = ("int8", WEIGHT_PRECISION)  # of these, the card has the figures of both
+        quantized = (INT8, WEIGHT_PRECISION)  # of these, the card has the figures of both
         both = quantized if exact and not static and set(quantized) & set(shipped) else ()
         super().__init__(checkpoint.model.bert, checkpoint.provenance, written_precisions((*shipped, *both)))
         if exact:  # quantized activations would change which texts are nearest, and decoder-only models have large ones
@@ -112,7 +114,10 @@ def write_text(checkpoint: TextCheckpoint, folder: Path, say: Say, precisions: S
     folder.mkdir()
     say("tracing the graph")
     absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
-    write_encoder(folder, precisions, lambda half: trace_text(checkpoint.model, absent, half), _attends(checkpoint.model))
+    model = checkpoint.model
+    # Of a decoder-only model rare tokens have channels a thousand times larger than usual.
+    by_row = (lambda: trace_text(scale_rows(model), absent, half=False)) if isinstance(model.bert, GptEncoder) else None
+    write_encoder(folder, precisions, lambda half: trace_text(model, absent, half), _attends(model), by_row)
     write_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
     write_manifest(folder, text_manifest(checkpoint, precisions))
 

@@ -105,6 +105,14 @@ def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits:
     return result
 
 
+def scale_rows(model: Module) -> Module:
+    """Copy a decoder-only model for the tracing of int8 graphs, without samples: each row of an input has its own scale."""
+    result = shallow_copy(model)
+    for _, linear in _linears(result):
+        set_input_scale(linear, InputScale())
+    return result
+
+
 def _tie_embeddings(model: Gpt | Transformer, result: Gpt | Transformer) -> None:
     """Give embeddings that share the output projection's weights in `model` the rounded ones: graphs store them once."""
     for before, after in zip(model.modules(), result.modules(), strict=True):
