@@ -11,6 +11,7 @@ UNDETERMINED = "und"  # unknown language
 LONGEST = 100  # maximum characters of a code
 NO_REGION = "XX"  # placeholder for a region in codes such as en_XX
 CACHED = 4096  # codes, which come from callers
+ARGOS_CODES = {"pb": "pt-BR", "zt": "zh-Hant"}  # of Argos Translate alone, and those that others know
 CODE = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST}}}")
 
 

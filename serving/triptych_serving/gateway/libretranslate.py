@@ -13,6 +13,7 @@ from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.translation import AUTO, language_names, language_pairs, source_code, translate
+from triptych_text.languages import ARGOS_CODES
 
 MOST_ALTERNATIVES = 15
 LEAST_CONFIDENCE = 0.01  # of the languages that /detect returns
@@ -21,7 +22,7 @@ LEAST_CONFIDENCE = 0.01  # of the languages that /detect returns
 async def translate_texts(call: HttpCall) -> dict[str, object]:
     given = _with_key(call, await call.json())
     texts, several = given.take_texts("q")
-    source, target = given.take("source", str), given.take("target", str)
+    source, target = _language(given, "source"), _language(given, "target")
     count, format = _count(given), given.take("format", str, "text")
     if format not in ("text", "html"):
         raise invalid(f"format: {format[:40]!r} is not text or html")
@@ -53,7 +54,7 @@ async def detect_language(call: HttpCall) -> list[dict[str, object]]:
 async def translate_file(call: HttpCall) -> dict[str, str]:
     fields, file = await call.form()
     given = _with_key(call, fields)
-    languages = source_code(given.take("source", str)), given.take("target", str)
+    languages = source_code(_language(given, "source")), _language(given, "target")
     model = given.take("model", str, "")  # not in LibreTranslate; the playground names it
     document = await call.parts.documents.upload(call, file, "", *languages, model)
     try:
@@ -85,6 +86,11 @@ def _with_key(call: HttpCall, given: Json) -> Json:
     """Take the API key out of a request's fields."""
     call.key = given.take("api_key", str, "")
     return given
+
+
+def _language(given: Json, name: str) -> str:
+    code: str = given.take(name, str)
+    return ARGOS_CODES.get(code.lower(), code)
 
 
 def _count(given: Json) -> int:

@@ -44,14 +44,13 @@ from triptych_export.huggingface.tokenizers.special_tokens import read_special_t
 from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, end_texts, token_id, translation_tokenizers
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
-from triptych_text.languages import UNDETERMINED, is_language
+from triptych_text.languages import ARGOS_CODES, UNDETERMINED, is_language
 from triptych_training.models.positions import fairseq_sinusoid_table
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
 FAMILY = "ctranslate2"
 PACKAGE = "metadata.json"  # describes a package of Argos Translate
 PACKAGE_MODEL = "model"  # folder of a package's model
-PACKAGE_CODES = {"pb": "pt-BR", "zt": "zh-Hant"}  # codes of its own, and those that others know
 PACKAGE_GENERATION = {"beam_size": 4, "length_penalty": 0.2}  # with which Argos Translate translates
 LONGEST = 1_024  # tokens of a source, as CTranslate2 limits them unless told otherwise; and of a translation
 ACTIVATIONS = ("relu", "gelu_tanh", "silu", "gelu", "gelu_quick")  # by their numbers
@@ -284,7 +283,7 @@ def _languages(
         if not all(isinstance(code, str) and is_language(code) for code in codes):
             problem = f"expected the codes of two languages, found {codes[0]!r:.60} and {codes[1]!r:.60}"
             raise SourceError(f"{folder.path / PACKAGE}: from_code, to_code: {problem}")
-        near, far = (PACKAGE_CODES.get(code, code) for code in codes)
+        near, far = (ARGOS_CODES.get(code, code) for code in codes)
         source = SourceFrame(tokenizers.before(folder, generation.ends[0]))
         prefix = package.get("target_prefix") or ""
         if prefix and prefix not in targets:
