@@ -29,7 +29,7 @@ from libretranslatepy import LibreTranslateAPI
 
 from triptych_client import Client, DecodingOptions
 from triptych_embedded.request import embedded_repository
-from triptych_serving.gateway import http_server
+from triptych_serving.gateway import http_server, translation
 from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.repository import loading
 from triptych_serving.security.api_keys import Role, add_key
@@ -253,7 +253,58 @@ def test_source_languages_are_detected(tmp_path: Path, monkeypatch: pytest.Monke
         assert translated(source="de")[0] == 200
 
 
-def test_texts_and_documents_are_translated_through_a_third_language(tmp_path: Path) -> None:
+def test_texts_in_the_language_of_the_target_stay(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["Wo ist der Bahnhof, und wie komme ich dorthin?", TEXTS[1], "OK"]
+    german = texts[0]
+    wanted = [german, *(served.client.translate(text, target_language="de").text for text in texts[1:])]
+
+    def translated(**more: Any) -> Any:
+        return served.post("/translate", {"q": texts, "target": "de-AT", "source": "auto", **more})[1]
+
+    found = translated(alternatives=1)
+    assert [one["language"] for one in found["detectedLanguage"]] == ["de", "en", "en"]  # "OK" could be both
+    assert (found["translatedText"][0], found["alternatives"][0], len(found["alternatives"][1])) == (german, [], 1)
+    assert translated()["translatedText"] == wanted
+    assert translated(format="html")["translatedText"] == wanted
+    assert translated(source="en")["translatedText"][0] != german
+    result = deepl.DeepLClient("key", server_url=served.url).translate_text(german, target_lang="DE")
+    assert (result.text, result.detected_source_lang) == (german, "DE")  # type: ignore[union-attr]
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    assert [one["confidence"] for one in translated()["detectedLanguage"]] == [0.0] * 3  # assumed to be English
+
+
+def test_codes_of_argos_translate(tmp_path: Path) -> None:
+    for near, far in (("en", "zh-Hant"), ("en", "pt-BR"), ("nb", "en"), ("pt-BR", "de"), ("sv", "no")):
+        edit_manifest(
+            copy_bundle(tmp_path, f"{near}-{far}"),
+            lambda manifest, pair=(near, far): manifest.update(source_languages=[pair[0]], target_languages=[pair[1]]),
+        )
+    with opened(options_of(tmp_path)) as served:
+
+        def translated(source: str, target: str, q: str = TEXTS[0]) -> tuple[int, Any]:
+            return served.post("/translate", {"q": q, "source": source, "target": target})[:2]
+
+        pairs = [
+            ("en", "zt"),
+            ("en", "zh-Hant"),
+            ("en", "PB"),
+            ("en", "pt-BR"),
+            ("nb", "en"),
+            ("no", "en"),
+            ("pb", "de"),
+            ("sv", "nb"),
+        ]
+        assert [translated(*pair)[0] for pair in pairs] == [200] * len(pairs)
+        assert translated("en", "zh-Hans")[0] == 404
+        norwegian = "Hvor er jernbanestasjonen, og hvordan kommer jeg dit?"
+        assert translated("auto", "en", norwegian)[1]["detectedLanguage"]["language"] == "nb"
+        assert translated("auto", "nb", "Var är järnvägsstationen?")[1]["detectedLanguage"]["language"] == "sv"
+        kind = "multipart/form-data; boundary=edge"
+        body = multipart([("source", "en"), ("target", "zt")], "a.txt", TEXTS[0].encode())
+        assert served.post("/translate_file", body, content_type=kind)[0] == 200
+
+
+def test_texts_and_documents_are_translated_through_a_third_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for near, far in (("de", "en"), ("en", "fr"), ("de", "it"), ("it", "fr"), ("fr", "nl")):
         edit_manifest(
             copy_bundle(tmp_path, f"{near}-{far}"),
@@ -275,6 +326,15 @@ def test_texts_and_documents_are_translated_through_a_third_language(tmp_path: P
         assert client.translate_text(TEXTS[0], source_lang="DE", target_lang="FR").text == wanted[0]  # type: ignore[union-attr]
         body = {"q": [f"<p>{text}</p>" for text in TEXTS], "source": "de", "target": "fr", "format": "html"}
         assert served.post("/translate", body)[1]["translatedText"] == [f"<p>{text}</p>" for text in wanted]
+        choose, chosen = translation._pivot, []
+
+        async def count(*arguments: Any) -> str:
+            chosen.append(arguments)
+            return await choose(*arguments)
+
+        monkeypatch.setattr(translation, "_pivot", count)
+        served.post("/translate", {**body, "q": [f"<p>{text}</p>" for text in TEXTS * 8]})
+        assert 1 <= len(chosen) <= translation.WAITING_PIECES  # not for each piece
         status, error, _ = served.post("/translate", {"q": "a", "source": "de", "target": "nl"})  # through two
         assert (status, error["error"].split(";")[0]) == (404, "no model translates de to nl")
         assert served.post("/translate", {"q": "a", "source": "nl", "target": "de"})[0] == 404

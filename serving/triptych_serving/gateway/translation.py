@@ -6,7 +6,7 @@ LibreTranslate does.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -18,11 +18,12 @@ from triptych_serving.gateway.call import HttpCall
 from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.text.languages import SOURCE, find_language
-from triptych_text.languages import primary_language, standard_tag
+from triptych_text.languages import is_language, primary_language, standard_tag
 
 SERVICE = "/triptych.v1.TranslationService"
 CHUNK_BYTES = 64 << 10
 AUTO = "auto"
+CERTAIN = 0.8  # confidence; 1 of 500 English texts of user interfaces, such as "OK" or names, is German with it
 PIVOT = "en"  # the third language, if several can be it
 ZIP = b"PK\x03\x04"  # documents of office programs begin with it
 WAITING_PIECES = 4  # of HTML of one request that run or wait for a place: those of other requests get their turn
@@ -44,14 +45,20 @@ async def translate(
 ) -> tuple[list[translation_pb2.Translation], list[Detected]]:
     """Translate texts, or pieces of HTML whose tags stay; return the translations and the source language of each.
 
+    A text whose detected language is the target is its own translation, as in LibreTranslate.
+
     Raises:
         RpcError: as TranslationService/Translate, TranslateDocument for HTML, and `source_languages`.
     """
     sources = await source_languages(call, texts, source, target, html)
+    found = {
+        place: translation_pb2.Translation(translated_text=texts[place]) for place, one in enumerate(sources) if one.is_target
+    }
     if html:
-        return await call.while_connected(_translate_html(call, texts, [one.code for one in sources], target)), sources
-    found: dict[int, translation_pb2.Translation] = {}
-    for code in dict.fromkeys(one.code for one in sources):
+        codes = {place: one.code for place, one in enumerate(sources) if not one.is_target}
+        found.update(await call.while_connected(_translate_html(call, texts, codes, target)))
+        return [found[place] for place in sorted(found)], sources
+    for code in dict.fromkeys(one.code for one in sources if not one.is_target):
         places = [place for place, one in enumerate(sources) if one.code == code]
         try:
             translations = await _translate_from(call, [texts[place] for place in places], code, target, options)
@@ -122,18 +129,26 @@ def _of_text(message: str, places: Sequence[int]) -> str:
     return INDEX.sub(lambda match: f"[{places[int(match[1])]}]", message, count=1)
 
 
-async def translate_document(call: HttpCall, content: bytes, config: translation_pb2.DocumentConfig) -> TranslatedDocument:
-    """Translate a document. Raises RpcError: as TranslationService/TranslateDocument."""
-    try:
-        return await _translate_document(call, content, config)
-    except RpcError as error:
-        if config.model:
-            raise
-        pivot = await _pivot(call, error, config.source_language_code, config.target_language_code)
+async def translate_document(
+    call: HttpCall, content: bytes, config: translation_pb2.DocumentConfig, pivots: dict[str, str] | None = None
+) -> TranslatedDocument:
+    """Translate a document. Raises RpcError: as TranslationService/TranslateDocument.
+
+    Args:
+        pivots: third languages by source, of earlier documents into this target; a new one is added.
+    """
+    source, pivots = config.source_language_code, {} if pivots is None else pivots
+    if source not in pivots:
+        try:
+            return await _translate_document(call, content, config)
+        except RpcError as error:
+            if config.model:
+                raise
+            pivots[source] = await _pivot(call, error, source, config.target_language_code)
     first, second = translation_pb2.DocumentConfig(), translation_pb2.DocumentConfig()
     first.CopyFrom(config)
     second.CopyFrom(config)
-    first.target_language_code = second.source_language_code = pivot
+    first.target_language_code = second.source_language_code = pivots[source]
     between = await _translate_document(call, content, first)
     return replace(await _translate_document(call, between.content, second), characters=between.characters)
 
@@ -157,21 +172,40 @@ async def _translate_document(call: HttpCall, content: bytes, config: translatio
 async def source_languages(
     call: HttpCall, texts: Sequence[str], source: str, target: str, html: bool = False
 ) -> list[Detected]:
-    """Return the source language of each text: the given one, for "auto" and "" the models' only one or the detected one.
+    """Return the source language of each text: the given one, or for "auto" and "" the detected one.
 
     Raises:
-        RpcError: as ModelService/ListModels and `detect`.
+        RpcError: as ModelService/ListModels and `detect`; not the latter if there is only one language to choose.
     """
     code = source_code(source)
     if not code:
-        pairs = await language_pairs(call)
-        wanted = primary_language(target)
-        targets = {one for found in pairs.values() for one in found if primary_language(one) == wanted}
-        candidates = sorted(one for one, found in pairs.items() if found & targets)
-        if len(candidates) > 1:
-            return [ranked[0] for ranked in await detect(call, texts, candidates, html)]
-        code = candidates[0] if candidates else ""  # without a candidate the service names the reason
+        codes = await _candidates(call, target)
+        try:
+            if codes:
+                return [_choose(ranked) for ranked in await detect(call, texts, codes, html, _own(target, codes))]
+        except RpcError as error:
+            if len(codes) > 1 or error.code is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+        code = codes[0] if codes else ""  # without a candidate the service names the reason
     return [Detected(code, 0)] * len(texts)
+
+
+async def _candidates(call: HttpCall, target: str) -> list[str]:
+    """Return the languages that can be translated into the target, also through a third one. Raises as `language_pairs`."""
+    pairs = await language_pairs(call)
+    targets = {one for found in pairs.values() for one in found if is_language(target) and _find(target, (one,))}
+    return sorted(one for one, found in pairs.items() if found & targets)
+
+
+def _own(target: str, codes: Sequence[str]) -> str:
+    """Return the target's language, in which texts may be already; "" if it cannot be told from a source language."""
+    own = primary_language(target)
+    return "" if own in map(primary_language, codes) else own
+
+
+def _choose(ranked: Sequence[Detected]) -> Detected:
+    """Return the most probable language; the target's only if it is certain, as such texts are not translated."""
+    return next(one for one in ranked if not one.is_target or one.confidence >= CERTAIN)
 
 
 async def language_pairs(call: HttpCall) -> dict[str, set[str]]:
@@ -208,20 +242,20 @@ def _name(code: str) -> str:
 
 
 async def _translate_html(
-    call: HttpCall, texts: Sequence[str], sources: Sequence[str], target: str
-) -> list[translation_pb2.Translation]:
-    """Translate pieces of HTML as documents, several at a time."""
-    turns = asyncio.Semaphore(WAITING_PIECES)
+    call: HttpCall, texts: Sequence[str], sources: Mapping[int, str], target: str
+) -> dict[int, translation_pb2.Translation]:
+    """Translate the pieces of HTML at these places, in these languages, as documents, several at a time."""
+    turns, pivots = asyncio.Semaphore(WAITING_PIECES), dict[str, str]()
 
     async def translate_piece(text: str, source: str) -> translation_pb2.Translation:
         config = translation_pb2.DocumentConfig(format="html", source_language_code=source, target_language_code=target)
         async with turns, call.parts.html_places:
-            document = await translate_document(call, text.encode(), config)
+            document = await translate_document(call, text.encode(), config, pivots)
         return translation_pb2.Translation(translated_text=document.content.decode())
 
-    pieces = [asyncio.ensure_future(translate_piece(*one)) for one in zip(texts, sources, strict=True)]
+    pieces = [asyncio.ensure_future(translate_piece(texts[place], source)) for place, source in sources.items()]
     try:
-        return await asyncio.gather(*pieces)
+        return dict(zip(sources, await asyncio.gather(*pieces), strict=True))
     finally:  # after an error, or when the caller is gone
         for piece in pieces:
             piece.cancel()
