@@ -1,5 +1,6 @@
 """Typed access to JSON objects that collects all faults instead of stopping at the first."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -12,6 +13,20 @@ LARGEST = 2**31 - 1  # integer that messages can hold
 
 Value = TypeVar("Value", int, float, str, bool)
 Record = TypeVar("Record", bound="DataclassInstance")
+
+
+def read_json(text: str) -> Any:
+    """Parse JSON. Raises ValueError: it is malformed, or names a member twice, of which one would be ignored."""
+    return json.loads(text, object_pairs_hook=_unique)
+
+
+def _unique(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        names = [name for name, _ in members]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r:.80} occurs twice in one object, leave one of them out")
+    return found
 
 
 class JsonFields:

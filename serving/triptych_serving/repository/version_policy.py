@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from triptych_serving.bundle.fields import JsonFields
+from triptych_serving.bundle.fields import JsonFields, read_json
 from triptych_serving.errors import BundleError
 
 FILE_NAME = "model.json"
@@ -55,7 +55,7 @@ def read_policy(folder: Path) -> VersionPolicy:
     try:
         if not path.is_symlink() and not path.exists():
             return DEFAULT
-        raw = json.loads(_content(path))
+        raw = read_json(_content(path))
     except json.JSONDecodeError as error:
         raise BundleError(path, [f"not valid JSON: {error}"]) from error
     except (OSError, ValueError, RecursionError) as error:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from triptych_serving.bundle.fields import JsonFields
+from triptych_serving.bundle.fields import JsonFields, read_json
 from triptych_serving.bundle.manifest.base import FILE_NAME, FORMAT, OLDEST_FORMAT, Manifest
 from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, IMAGE_SAMPLING, parse_autoencoder, parse_image
 from triptych_serving.bundle.manifest.tensors import TENSORS, parse_tensors
@@ -33,7 +33,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / FILE_NAME
     try:
-        raw = json.loads(_text(path))
+        raw = read_json(_text(path))
         json.dumps(raw, ensure_ascii=False).encode()  # half of a surrogate pair, such as \ud800, would fit into no response
     except FileNotFoundError as error:
         raise BundleError(folder, [f"not a bundle, {FILE_NAME} is missing"]) from error

@@ -293,6 +293,7 @@ def test_an_incomplete_manifest_of_generated_images_is_rejected(tmp_path: Path, 
 
 CONTENTS = [(content, "cannot be read") for content in (b"{", b"", b"\xff\xfe", b"[" * 10, b"[" * 100_000)]
 CONTENTS += [(content, "the file is not an object") for content in (b"[]", b"null", b'"bundle"', b"1")]
+CONTENTS += [(b'{"format": 1, "format": 2}', "cannot be read: 'format' occurs twice in one object")]
 CONTENTS += [(b'{"files": {"%s": 1}}' % rb"\ud800", "cannot be read: .*surrogates not allowed")]
 
 

@@ -78,6 +78,8 @@ def test_all_faults_are_listed_at_once(tmp_path: Path) -> None:
         ("[]", "the file is not an object"),
         ("[" * 60_000, ""),  # the reason depends on the version of Python
         ('"' + "a" * 70_000, "more than 65,536"),
+        ('{"versions": "all", "versions": "latest"}', "cannot be read: 'versions' occurs twice in one object"),
+        ('{"labels": {"stable": 1, "stable": 2}}', "cannot be read: 'stable' occurs twice in one object"),
     ],
 )
 def test_a_file_that_is_not_an_object_is_rejected(tmp_path: Path, content: str, problem: str) -> None:
