@@ -26,8 +26,8 @@ CODES = (
 )  # fmt: skip
 
 COUNTERS = {
-    "prompt_tokens": "Source tokens of successful inferences, without those from the response cache",
-    "generation_tokens": "Tokens of translations and generated texts",
+    "prompt_tokens": "Source tokens of successful inferences, without those from the response cache; images have tokens, too",
+    "generation_tokens": "Tokens of translations, generated texts and completed images",
     "cache_hits": "Inferences answered from the response cache or by an equal request",
 }
 STAGES = {
