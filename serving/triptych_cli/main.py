@@ -3,12 +3,14 @@
 import importlib
 import io
 import os
+import re
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import NamedTuple, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from triptych.version import __version__
 from triptych_cli.common.errors import INTERRUPTED
@@ -138,6 +140,18 @@ def _message(error: click.UsageError) -> str:
     if isinstance(kind, (click.IntRange, click.FloatRange)):
         number = kind.name.removesuffix(" range").replace("integer", "whole number").replace("float", "number")
         message = message.replace(f"is not a valid {kind.name}", f"is not a {number} in the range {kind._describe_range()}")
+    return _with_variables(message, error.ctx) if error.ctx else message
+
+
+def _with_variables(message: str, context: click.Context) -> str:
+    """Name the environment variables that set options which the message names; click names them for unset ones, too."""
+    for option in context.command.params:
+        if not isinstance(option.envvar, str):
+            continue
+        if context.get_parameter_source(str(option.name)) is not ParameterSource.ENVIRONMENT:
+            message = message.replace(f" (env var: '{option.envvar}')", "")
+        elif option.envvar not in message and re.search(rf"(?<![\w-])(?:{'|'.join(option.opts)})(?![\w-])", message):
+            message += f"; the environment variable {option.envvar} sets {option.opts[0]}"
     return message
 
 

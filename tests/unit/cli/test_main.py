@@ -79,6 +79,17 @@ def test_variables_are_consistent_and_checked(run: Run, monkeypatch: pytest.Monk
     assert result.error.endswith("(see triptych serve --help-all)")  # --help leaves options out
 
 
+def test_errors_name_the_variables_that_set_an_option(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "TRIPTYCH_" not in run("serve", "--port", "x").error
+    assert "TRIPTYCH_" not in run("serve", "--http-host", "x").error
+    monkeypatch.setenv("TRIPTYCH_PORT", "x")
+    assert "Invalid value for '--port' (env var: 'TRIPTYCH_PORT'): 'x' is not a whole number" in run("serve").error
+    monkeypatch.setenv("TRIPTYCH_PORT", "0")
+    monkeypatch.setenv("TRIPTYCH_HTTP_HOST", "localhost")
+    message = "--http-host has no effect without --http-port; the environment variable TRIPTYCH_HTTP_HOST sets --http-host (see"
+    assert run("serve").error.startswith(message)
+
+
 @pytest.mark.parametrize(
     "command", [("generate", "--json-schema"), ("answer", "--context-file"), ("export", ".", "--out", ".", "--notes")]
 )
