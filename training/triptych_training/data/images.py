@@ -56,7 +56,10 @@ def describe_others(roots: Sequence[str]) -> str:
     """
     found = (path for root in roots for folder in _subfolders(Path(root)) for path in _visible(folder))
     others = sum(path.suffix.lower() not in SUFFIXES for path in found)
-    return f"{others:,} other files and folders in the folders of classes are ignored" if others else ""
+    beside = sum(not path.is_dir() for root in roots for path in _visible(Path(root)))
+    counts = (others, "other files and folders in the folders of classes"), (beside, "files beside these folders")
+    ignored = " and ".join(f"{count:,} {what}" for count, what in counts if count)
+    return f"{ignored} are ignored" if ignored else ""
 
 
 def check_images(images: Sequence[LabelledImage], threads: int) -> None:

@@ -1,7 +1,8 @@
 """Labelled text from files, for fine-tuning.
 
 text classification    `text<TAB>label` lines, or `text<TAB>text<TAB>label` for pairs
-token classification   CoNLL: a word and, in the last column, its label per line; a blank line between sentences
+token classification   CoNLL: a word and, in the last column, its label per line; a blank line between sentences,
+                       before which there may be comments that start with "# "
 question answering     SQuAD's JSON (Rajpurkar et al. 2016), versions 1.1 and 2.0
 """
 
@@ -9,12 +10,14 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import dropwhile, groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
 from triptych_training.data.corpus import read_lines
 from triptych_training.errors import CorpusError
+
+COMMENT = "# "  # begins one, as in CoNLL-U
 
 Item = TypeVar("Item")
 
@@ -76,7 +79,7 @@ def _texts(path: Path) -> Iterator[TextExample]:
 
 
 def read_words(paths: Sequence[str]) -> list[WordsExample]:
-    """Read labelled sentences, whose columns end at spaces and tabs; lines that start with -DOCSTART- are skipped.
+    """Read labelled sentences, whose columns end at spaces and tabs; skip -DOCSTART- lines, and comments before sentences.
 
     Raises:
         CorpusError: a file cannot be read or is empty, or a line has no label.
@@ -90,13 +93,24 @@ def _sentences(path: Path) -> Iterator[WordsExample]:
         if not filled:
             continue
         rows = []
-        for number, line in block:
-            columns = re.split("[ \t]+", line)
+        for number, line in _without_comments(list(block)):
+            columns = _columns(line)
             if len(columns) < 2:
                 raise CorpusError(f"{path}:{number}: {line!r} has no label, expected a word and a label")
             rows.append((columns[0], columns[-1]))
-        words, labels = zip(*rows, strict=True)
-        yield WordsExample(words, labels)
+        if rows:
+            words, labels = zip(*rows, strict=True)
+            yield WordsExample(words, labels)
+
+
+def _without_comments(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Drop comments such as `# text = I see.`, which precede the words of a sentence; `# O` labels a word like the others."""
+    width = next((len(_columns(line)) for _, line in lines if not line.startswith(COMMENT)), 2)
+    return dropwhile(lambda one: one[1].startswith(COMMENT) and ("=" in one[1] or len(_columns(one[1])) != width), iter(lines))
+
+
+def _columns(line: str) -> list[str]:
+    return re.split("[ \t]+", line)
 
 
 def read_questions(paths: Sequence[str]) -> list[QuestionExample]:

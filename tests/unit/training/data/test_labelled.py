@@ -71,7 +71,15 @@ def test_words_are_read_with_the_last_column_as_their_label(tmp_path: Path) -> N
     assert read_words([path]) == [WordsExample(("10\u00a0000", "\u00a0"), ("B-NUM", "O"))]
     path = write(tmp_path / "a.conll", "The O\nBerlin\n")
     assert fault(read_words, path) == f"{path}:2: 'Berlin' has no label, expected a word and a label"
-    for content in ("", "\n\n", "-DOCSTART- O\n"):
+    comments = (
+        "# a free comment\n\n# id = 1\tdomain=en\n# text = Hash\nHash O\n# O\n\n# newdoc\n# _ _ O\nBerlin _ _ B-LOC\n\n#tag O"
+    )
+    assert read_words([write(tmp_path / "a.conll", comments)]) == [
+        WordsExample(("Hash", "#"), ("O", "O")),
+        WordsExample(("#", "Berlin"), ("O", "B-LOC")),
+        WordsExample(("#tag",), ("O",)),
+    ]
+    for content in ("", "\n\n", "-DOCSTART- O\n", "# id = 1\n"):
         path = write(tmp_path / "a.conll", content)
         assert fault(read_words, path) == f"{path}: no labelled words"
 

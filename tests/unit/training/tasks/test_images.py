@@ -108,7 +108,8 @@ def test_files_and_folders_that_are_passed_over_are_counted(tmp_path: Path) -> N
     for name in ("train/red/a.gif", "train/red/.DS_Store", "train/notes.txt", "valid/blue/b.bmp"):
         (tmp_path / name).write_bytes(b"")
     write_pictures(tmp_path / "train/green/nested", each=1)
-    assert task.describe().endswith("120 held out, 3 other files and folders in the folders of classes are ignored")
+    others = "3 other files and folders in the folders of classes"
+    assert task.describe().endswith(f"120 held out, {others} and 1 files beside these folders are ignored")
 
 
 def test_validation_folders_are_used_for_validation_only(tmp_path: Path) -> None:
