@@ -1,6 +1,8 @@
 """Errors as a command shows them: one line, and an exit code other than 0."""
 
 import importlib
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -9,7 +11,8 @@ import click
 
 from triptych.extras import install_command
 
-INTERRUPTED = 130  # exit code after Ctrl-C, as shells report SIGINT
+SIGNALLED = 128  # plus the signal's number: an exit code, as shells have it
+INTERRUPTED = SIGNALLED + signal.SIGINT  # exit code after Ctrl-C
 
 
 @contextmanager
@@ -31,3 +34,13 @@ def needs(module: str, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is not installed; run: {install_command(extra)}") from error
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """End the command on SIGTERM as on Ctrl-C, so that its scratch folders are removed; the exit code is 143."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

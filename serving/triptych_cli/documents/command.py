@@ -13,7 +13,7 @@ import click
 from triptych.signals import handled_signals
 from triptych_cli.common import options
 from triptych_cli.common.decoding import search_options, take_decoding
-from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.errors import SIGNALLED, needs, one_line
 from triptych_cli.common.lines import check_stdout
 from triptych_cli.documents import flags
 from triptych_cli.documents.discovery import STDOUT, destination, discover
@@ -32,7 +32,6 @@ JOURNAL = ".triptych-journal"  # in the output folder
 IN_MEMORY = Path(":memory:")  # SQLite's name of a database without a file
 BINARY = ("docx", "odt")
 EXISTING = click.Path(path_type=Path, exists=True)
-SIGNALLED = 128  # plus the signal's number: an exit code, as shells have it
 
 
 @click.command(name="translate-docs")

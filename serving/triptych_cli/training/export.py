@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.errors import ended_by_sigterm, needs, one_line
 from triptych_cli.common.options import refuse_given, text_of
 
 
@@ -120,6 +120,6 @@ def command(
         click.echo(out)
         return
     options = ExportOptions(out, version=version or 0, precisions=precisions or None, **values)
-    with one_line(ExportError, TrainingError, ServingError):
+    with ended_by_sigterm(), one_line(ExportError, TrainingError, ServingError):
         folder = export(checkpoint, options, lambda line: click.echo(line, err=True))
     click.echo(folder)

@@ -1,11 +1,13 @@
 """`triptych export` on the command line."""
 
+import signal
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from triptych_cli.main import cli
+from triptych_export.families import translation
 
 from ...fixtures.toy import HERE
 
@@ -29,3 +31,12 @@ def test_what_cannot_be_exported_is_one_line_and_a_failure(tmp_path: Path, argum
     assert result.stdout == ""
     assert result.stderr == f"Error: {message}\n"
     assert not (tmp_path / "models").exists()
+
+
+def test_sigterm_leaves_no_scratch_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translation, "write_translation", lambda *_: signal.raise_signal(signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    (tmp_path / "toy").mkdir()
+    result = run(str(HERE / "checkpoint"), "--out", str(tmp_path))
+    assert (result.exit_code, list(tmp_path.iterdir())) == (143, [tmp_path / "toy"])
+    assert signal.getsignal(signal.SIGTERM) is before
