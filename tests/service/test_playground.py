@@ -50,6 +50,11 @@ def browser() -> Iterator[Browser]:
 
 expect.set_options(timeout=1_000 * PATIENCE_SECONDS)
 LONG = "The weather was so bad that the company had to cancel most of its flights. " * 3
+NOTE_REVOKED = """() => {
+  window.revoked = [];
+  window.revoke ??= URL.revokeObjectURL.bind(URL);
+  URL.revokeObjectURL = (url) => revoke(url, revoked.push(url));
+}"""
 SCREENS = {"desk": ("light", DESK), "phone": ("dark", PHONE)}
 
 
@@ -206,16 +211,19 @@ def test_a_generation_can_be_stopped_and_follows_its_options(page: Page, served:
 
 def test_documents_are_translated(page: Page, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# Notes\n\nI have a cat.\n")
+    page.evaluate(NOTE_REVOKED)
     page.get_by_label("File", exact=True).check()
     expect(page.locator("#request")).to_be_hidden()  # it is about the text
     page.set_input_files("#file", tmp_path / "notes.md")
     with page.expect_download() as download:
         page.get_by_role("link", name="notes_de.md").click()
     assert "Ich habe eine Katze." in download.value.path().read_text()
+    link = page.get_by_role("link", name="notes_de.md").get_attribute("href")
     name = "x" * 150
     (tmp_path / f"{name}.md").write_text("I have a cat.\n")
     page.set_input_files("#file", tmp_path / f"{name}.md")
     expect(page.get_by_role("link", name=f"{name}_de.md")).to_be_visible()
+    assert page.evaluate("revoked") == [link]
     assert page.evaluate("document.documentElement.scrollWidth") <= (page.viewport_size or PHONE)["width"]
     (tmp_path / "slow.md").write_text("I have a dog.\n")
     held: list[Route] = []
@@ -261,9 +269,12 @@ def test_pictures_are_classified(page: Page, tmp_path: Path) -> None:
     page.set_input_files("#image", tmp_path / "blue.png")
     expect(page.locator("#classify-result .result")).to_have_count(5)
     expect(page.locator("#classify-note")).to_contain_text("10 kinds of things: airplane")
+    page.evaluate(NOTE_REVOKED)
+    first = page.locator("#picture").get_attribute("src")
     (tmp_path / "no.png").write_bytes(b"no picture")
     page.set_input_files("#image", tmp_path / "no.png")
     expect(page.locator("#status.error")).to_contain_text("images[0]")
+    assert page.evaluate("revoked") == [first]
 
 
 def test_attention_is_shown(page: Page, tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ export function startClassify(models) {
   function use(chosen) {
     if (!chosen) return;
     file = chosen;
+    URL.revokeObjectURL(byId("picture").src); // else the browser keeps every picture
     byId("picture").src = URL.createObjectURL(file);
     byId("picture").hidden = false;
     classify();

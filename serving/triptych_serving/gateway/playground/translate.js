@@ -179,6 +179,8 @@ async function showAlternatives(signal) {
 async function translateDocument(file) {
   const result = byId("file-result");
   const isChosen = () => byId("file").files[0] === file; // no other one was chosen meanwhile
+  const before = result.querySelector("a");
+  if (before) URL.revokeObjectURL(before.href); // else the browser keeps every translation
   result.textContent = `Translating ${file.name}…`;
   say("");
   try {
