@@ -60,6 +60,9 @@ INPUT_INDEX = re.compile(r"\b(?P<field>contents|prompts|target_prefix|pairs|inpu
 # grpc.aio's message if the server ends a call while something is being sent.
 LOST_STATUS = "Internal error from Core"
 
+# gRPC's message if a server that is closing resets a call, of which its methods learn nothing: it sends no metadata either.
+RESET = re.compile(r"^CANCELLED$|RST_STREAM")
+
 
 def error_of(call: grpc.RpcError, request_id: str, first_input: int = 0) -> TriptychClientError:
     """Convert a failed call to an exception with the call as its cause.
@@ -67,7 +70,10 @@ def error_of(call: grpc.RpcError, request_id: str, first_input: int = 0) -> Trip
     Args:
         first_input: Index of the request's first input among the user's inputs.
     """
-    error = build_error(call.code(), call.details() or "no details", details_of(call), request_id, first_input)
+    code, message = call.code(), call.details() or "no details"
+    if code is grpc.StatusCode.CANCELLED and not call.trailing_metadata() and RESET.search(message):
+        code, message = grpc.StatusCode.UNAVAILABLE, "the server closed the connection before it took the call"
+    error = build_error(code, message, details_of(call), request_id, first_input)
     error.__cause__ = call
     return error
 

@@ -43,6 +43,12 @@ def test_transient_failures_are_retried(server: FakeServer, ask: Ask, script: li
     assert len(server.requests) == 3 + 2
 
 
+def test_calls_that_a_closing_server_resets_are_retried(server: FakeServer, ask: Ask) -> None:
+    server.script = [lambda context: context.cancel()]  # without a status or metadata
+    assert ask(server.address, lambda client: client.translate("a")).text == "A"
+    assert len(server.requests) == 2
+
+
 @pytest.mark.parametrize("retries", [-1, 1.5, "1"])
 def test_retries_are_a_whole_number(server: FakeServer, ask: Ask, retries: object) -> None:
     with pytest.raises(ValueError, match=r"retries is .*, must be a whole number of 0 or more"):
