@@ -367,6 +367,39 @@ def test_third_languages_of_empty_and_of_too_long_translations(tmp_path: Path) -
         assert error.endswith(" (this is about its translation into en)")
 
 
+def test_languages_of_documents_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for near, far in (("de", "en"), ("en", "fr")):
+        edit_manifest(
+            copy_bundle(tmp_path / "models", f"{near}-{far}"),
+            lambda manifest, pair=(near, far): manifest.update(source_languages=[pair[0]], target_languages=[pair[1]]),
+        )
+    german, french = "Ich habe eine Katze, und sie schläft.", "J'ai un chat, et il dort toute la journée."
+    with opened(options_of(tmp_path / "models")) as served:
+
+        def translated(name: str, content: str, source: str = "auto", target: str = "fr") -> Any:
+            body = multipart([("source", source), ("target", target)], name, content.encode())
+            status, found, _ = served.post("/translate_file", body, content_type="multipart/form-data; boundary=edge")
+            if status != 200:
+                return found["error"]
+            content = fetch(urllib.request.Request(found["translatedFileUrl"]))[1]
+            return content.decode() if isinstance(content, bytes) else content
+
+        wanted = translated("a.txt", german, "de")
+        assert wanted != translated("a.txt", german, "en")
+        assert translated("a.txt", german) == wanted  # through English
+        keys = json.dumps({"the_name_of_this_member_is_an_english_one": german, "and_this_is_another_one_which_is": german})
+        assert translated("a.json", keys) == translated("a.json", keys, "de")
+        assert translated("a.html", f"<p>{french}</p>") == f"<p>{french}</p>"
+        assert translated("a.txt", f"{french}\n" * 3_000) == f"{french}\n" * 3_000  # too long to be read as a whole
+        assert translated("a.json", "{").startswith("document: line 1: not JSON")
+        assert translated("a.exe", german).startswith("file: 'a.exe' is not a supported document")
+        (tmp_path / "a.txt").write_text(german)
+        monkeypatch.setattr("deepl.translator.time", SimpleNamespace(time=time.time, sleep=lambda _: time.sleep(0.05)))  # polls
+        client = deepl.DeepLClient("key", server_url=served.url)
+        client.translate_document_from_filepath(tmp_path / "a.txt", tmp_path / "out.txt", target_lang="FR")
+        assert (tmp_path / "out.txt").read_text() == wanted
+
+
 @pytest.fixture
 def variants(tmp_path: Path) -> Path:
     """Models of language variants."""

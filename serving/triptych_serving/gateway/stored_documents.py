@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall, invalid
-from triptych_serving.gateway.translation import TranslatedDocument, translate_document
+from triptych_serving.gateway.translation import TranslatedDocument, count_characters, document_language, translate_document
 from triptych_serving.rpc.direct_calls import RpcError
 
 KEEP_SECONDS = 900.0  # from the upload
@@ -65,13 +65,23 @@ class StoredDocuments:
     async def upload(
         self, call: HttpCall, file: UploadFile | None, name: str, source: str, target: str, model: str = ""
     ) -> StoredDocument:
-        """Start to translate a form's file; `name` is its own by default. Raises RpcError: it is missing."""
+        """Start to translate a form's file; `name` is its own by default. Without a source and a model, detect the language.
+
+        Raises:
+            RpcError: it is missing, or as `document_language`.
+        """
         if file is None:
             raise invalid("file: missing")
         config = translation_pb2.DocumentConfig(
             file_name=name or file.filename or "", source_language_code=source, target_language_code=target, model=model
         )
-        return self.add(config.file_name, translate_document(call, await file.read(), config))
+        content = await file.read()
+        if not (source or model):
+            found = await document_language(call, content, config)
+            if found.is_target:
+                return self.add(config.file_name, _unchanged(content, file.content_type or ""))
+            config.source_language_code = found.code
+        return self.add(config.file_name, translate_document(call, content, config))
 
     def add(self, name: str, work: Coroutine[Any, Any, TranslatedDocument]) -> StoredDocument:
         """Start to translate a document of this name, and keep it."""
@@ -107,3 +117,7 @@ class StoredDocuments:
             if document.work.done() and (crowded or document.added <= expired):
                 size -= document.size
                 self.remove(document.id)
+
+
+async def _unchanged(content: bytes, mime_type: str) -> TranslatedDocument:
+    return TranslatedDocument(content, mime_type, count_characters(content))

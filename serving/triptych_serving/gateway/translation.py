@@ -14,9 +14,13 @@ import grpc
 from langcodes import Language
 
 from triptych.v1 import translation_pb2
+from triptych_documents.errors import DocumentError
+from triptych_documents.format import ReadOptions, find_format
 from triptych_serving.gateway.call import HttpCall
 from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.services.documents.work import unpacked_bytes
+from triptych_serving.services.documents.workers import SMALL_BYTES
 from triptych_serving.text.languages import SOURCE, find_language
 from triptych_text.languages import is_language, primary_language, standard_tag
 
@@ -25,6 +29,7 @@ CHUNK_BYTES = 64 << 10
 AUTO = "auto"
 CERTAIN = 0.8  # confidence; 1 of 500 English texts of user interfaces, such as "OK" or names, is German with it
 PIVOT = "en"  # the third language, if several can be it
+LINES = ("text", "markdown", "html", "srt", "vtt", "csv", "tsv")  # formats that can be read up to any line
 ZIP = b"PK\x03\x04"  # documents of office programs begin with it
 WAITING_PIECES = 4  # of HTML of one request that run or wait for a place: those of other requests get their turn
 Options = translation_pb2.DecodingOptions | None
@@ -153,6 +158,27 @@ async def translate_document(
     return replace(await _translate_document(call, between.content, second), characters=between.characters)
 
 
+async def document_language(call: HttpCall, content: bytes, config: translation_pb2.DocumentConfig) -> Detected:
+    """Return the source language of a document, as `source_languages` for texts; "" if the document cannot be read here.
+
+    Of a large one the beginning is read, or nothing if its format needs the whole: that would stop other requests.
+    """
+    text = await call.parts.threads.run_in_thread(_beginning, content, config.file_name)
+    [found] = await source_languages(call, [text], "", config.target_language_code) if text else [Detected("", 0)]
+    return found
+
+
+def _beginning(content: bytes, name: str) -> str:
+    try:
+        kind = find_format(path=name)
+        if unpacked_bytes(content) > SMALL_BYTES:
+            content = content[:SMALL_BYTES].rpartition(b"\n")[0] if kind.name in LINES else b""
+        units = kind.read(content, ReadOptions()).units
+    except DocumentError:  # the service names the fault
+        return ""
+    return "\n".join(unit.text for unit in units)
+
+
 async def _translate_document(call: HttpCall, content: bytes, config: translation_pb2.DocumentConfig) -> TranslatedDocument:
     config.total_bytes = len(content)
     translated, mime_type = bytearray(), ""
@@ -165,8 +191,12 @@ async def _translate_document(call: HttpCall, content: bytes, config: translatio
                 translated += event.chunk
     except RpcError as error:  # its fields are those of the request here
         raise error.with_message(error.message.removeprefix("config.")) from None
-    characters = 0 if content.startswith(ZIP) else len(content.decode(errors="replace"))
-    return TranslatedDocument(bytes(translated), mime_type, characters)
+    return TranslatedDocument(bytes(translated), mime_type, count_characters(content))
+
+
+def count_characters(content: bytes) -> int:
+    """Return roughly the number of characters of a document; 0 if it is compressed."""
+    return 0 if content.startswith(ZIP) else len(content.decode(errors="replace"))
 
 
 async def source_languages(
