@@ -7,9 +7,10 @@ import numpy as np
 
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import LOGITS, PROBABILITIES
+from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.request_cost import ROW_BYTES, check_range, check_results
 from triptych_serving.models.text.task import TextParts, TextTask, check_logits, item_maker, text_twice
-from triptych_serving.text.validation import InputNames
+from triptych_serving.text.validation import InputNames, TextLimits
 from triptych_text.steps import Steps
 
 RERANK = "rerank"  # the capability; text classifiers with one label that take pairs have it
@@ -23,6 +24,10 @@ class QueryNames(InputNames):
 
     def part(self, index: int, part: int) -> str:
         return "query" if part == 0 else self.whole(index)
+
+    def too_long(self, index: int, size: str, limits: TextLimits, text: str) -> InvalidInputError:
+        problem = f"{size}, with those of the query, are too long, the model takes at most {limits.tokens:,} tokens"
+        return InvalidInputError(self.whole(index), f"{problem}; shorten the document or the query")
 
 
 NAMES = QueryNames()

@@ -171,7 +171,9 @@ def test_rerank_prints_the_best_document_first(run: Run, tmp_path: Path) -> None
     assert [json.loads(each)["index"] for each in rows] == [2, 0]
     row = {"text": "one two", "token_count": 6, "index": 0, "score": 0.0}
     assert json.loads(run("rerank", *model, "--json", "--raw-scores", "zero", "one two").success) == row
-    assert run("rerank", *model, "zero", "one", "two " * 99).error.startswith("text 2: 103 tokens are too long")
+    assert run("rerank", *model, "zero", "one", "two " * 99).error.startswith(
+        "text 2: 103 tokens, with those of the query, are too long"
+    )
     result = run("rerank", *model, "--truncate", "zero", "two " * 99)
     assert (result.code, result.err) == (0, "text 1: only the first 64 tokens were read\n")
 

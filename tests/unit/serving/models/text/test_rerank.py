@@ -61,7 +61,7 @@ def test_long_documents_are_truncated_on_request(model: TextModel) -> None:
     [
         (["one"], {"query": " "}, "^query: the text is empty"),
         (["one", ""], {}, r"^documents\[1\]: the text is empty"),
-        (["one", "one " * 99], {}, r"^documents\[1\]: 103 tokens are too long"),
+        (["one", "one " * 99], {}, r"^documents\[1\]: 103 tokens, with those of the query, are too long"),
         (["one"], {"top_k": 0}, "^top_k: 0 is out of range"),
     ],
 )
