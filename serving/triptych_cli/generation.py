@@ -187,7 +187,7 @@ def complete_image(image: str, output: Path, n: int | None, rows: int | None, **
     found = _ask("complete_image", choice, image, task=IMAGE_GENERATION, n=n, rows=rows, options=take_decoding(values))
     for number, content in enumerate(found, 1):
         target = output if len(found) == 1 else output.with_stem(f"{output.stem}-{number}")
-        target.write_bytes(content)
+        options.write_file(target, content)
 
 
 _grid = options.picture_file("-o", "--output", required=True, help="PNG file to write; several images in a grid.")
@@ -269,7 +269,7 @@ def _run(choice: ModelChoice, task: str, images: tuple[bytes, ...], fields: dict
 def _write_grid(output: Path, files: Sequence[bytes], columns: int) -> None:
     """Write one image as it is, and several row by row into one."""
     if len(files) == 1:
-        output.write_bytes(files[0])
+        options.write_file(output, files[0])
         return
     needs("PIL", "serve")
     from PIL import Image
@@ -280,4 +280,5 @@ def _write_grid(output: Path, files: Sequence[bytes], columns: int) -> None:
     for number, picture in enumerate(pictures):
         row, column = divmod(number, columns)
         grid.paste(picture, (column * width, row * height))
-    grid.save(output, "PNG")
+    grid.save(content := BytesIO(), "PNG")
+    options.write_file(output, content.getvalue())

@@ -84,3 +84,13 @@ def test_full_disk_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     for code, errors in ((ended.returncode, ended.stderr), (translated.code, translated.err)):
         [line] = errors.splitlines()
         assert (code, line.endswith("No space left on device")) == (1, True)
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(run: Run, tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    picture = tmp_path / "full.png"
+    picture.symlink_to("/dev/full")
+    for option in ("--html", "--png"):
+        result = run("attend", "How are you?", option, picture)
+        assert (result.code, result.error) == (1, f"{picture}: No space left on device")

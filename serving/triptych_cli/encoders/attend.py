@@ -144,8 +144,7 @@ def _write_page(path: Path, data: dict[str, Any], image: bytes, text: str, text_
     message = json.dumps(members, ensure_ascii=False).replace("<", "\\u003c")  # no tag, and no comment
     kind = "png" if image.startswith(b"\x89PNG") else "webp" if image.startswith(b"RIFF") else "jpeg"
     source = f"data:image/{kind};base64,{base64.b64encode(image).decode()}" if image else ""
-    path.write_text(
-        f"""<!doctype html>
+    page = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -166,6 +165,5 @@ showAttention(document.getElementById("attention"), {message}, {json.dumps(sourc
 </script>
 </body>
 </html>
-""",
-        encoding="utf-8",
-    )
+"""
+    options.write_file(path, page.encode())

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from triptych_cli.common.options import write_file
 from triptych_cli.encoders.attend import main_view
 
 CELL, MARGIN, GAP = 28, 12, 6  # pixels
@@ -29,7 +30,8 @@ def write_picture(path: Path, data: dict[str, Any], image: bytes) -> None:
         made = heat_map(*main_view(data))
     else:
         made = all_heads(np.asarray(data["encoder"], np.float32))
-    made.save(path, "PNG")
+    made.save(content := io.BytesIO(), "PNG")
+    write_file(path, content.getvalue())
 
 
 def heat_map(rows: Sequence[Sequence[float]], targets: Sequence[str], sources: Sequence[str]) -> Image.Image:
