@@ -1,5 +1,6 @@
 """Interface that every family of models implements for the exporter, and the parity measurement of encoders."""
 
+import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -7,16 +8,34 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 
 from triptych_export.bundle_files import HALF_PRECISION, open_encoder
 from triptych_export.card import Description
 from triptych_export.graphs.float16 import check_activations
 from triptych_export.parity.comparison import QUANTIZED_BATCH, Outputs, check_answers, compare_answers
+from triptych_serving.runtime.process import trim_heap
 from triptych_serving.runtime.session import Session
 
+LARGE = 1 << 28  # bytes of weights
 Say = Callable[[str], None]  # receives progress, one line at a time
 Report = dict[str, Any]
+
+
+def free_memory(model: nn.Module, *derived: nn.Module) -> None:
+    """Free the weights that `derived` models do not share with `model`, and graphs and sessions that nothing needs any more.
+
+    The tracing library still refers to weights of the last graph. Of a small model, the third of a second that it takes to find
+    cycles of references would be most of the time.
+    """
+    kept = {id(parameter) for parameter in model.parameters()}
+    for parameter in (each for other in derived for each in other.parameters()):
+        if id(parameter) not in kept:
+            parameter.data = torch.empty(0)
+    if sum(parameter.nbytes for parameter in model.parameters()) > LARGE:
+        gc.collect()
+        trim_heap()
 
 
 class Family(Protocol):

@@ -21,7 +21,7 @@ from triptych_export.bundle_files import (
     written_precisions,
 )
 from triptych_export.card import Description
-from triptych_export.families.family import Report, Say
+from triptych_export.families.family import Report, Say, free_memory
 from triptych_export.generation_source import GenerationSource
 from triptych_export.graphs.float16 import check_activations
 from triptych_export.graphs.tracing import GENERATION_GRAPHS, trace_generation
@@ -91,6 +91,7 @@ class GenerationFamily:
         if "fp32" in self.precisions:
             parity["fp32"], found = check_generation(self.source, bundle, self._prompts, longest)
             texts = self._read or found
+            free_memory(self.source.model)
         say("scoring texts in all precisions")
         scores = {p: score(bundle, p, texts) for p in bundle.manifest.precisions if self._read or p != "fp32"}
         others = {precision: found for precision, found in scores.items() if precision != "fp32"}
@@ -158,6 +159,7 @@ def write_generation(
                 converted = "fp32" if isinstance(model, OnnxGpt) else precision
                 write_graph(graph, folder / f"{kind}.{precision}.onnx", file, converted)
             del graph
+        free_memory(source.model, model, prepared)
     if source.tokenizer is not None:
         write_tokenizer(source.tokenizer, folder / "tokenizer.json")
     if source.template:

@@ -22,7 +22,7 @@ from triptych_export.bundle_files import (
 )
 from triptych_export.card import Description
 from triptych_export.families.alignment import AlignmentChoice, choose_alignment
-from triptych_export.families.family import Report, Say
+from triptych_export.families.family import Report, Say, free_memory
 from triptych_export.families.shortlist import (
     SHORT_FILES,
     SHORT_PRECISION,
@@ -277,7 +277,7 @@ def write_translation(
             _write_graphs(traced, settings, folder, each, weights)
         if short and precision == INT8:
             write_short_graphs(traced, settings, folder, weights)
-        del traced
+        free_memory(source.model, traced.model)
     if short:
         write_shortlist(lexicon, folder / SHORT_FILES["shortlist"])
     write_tokenizer(source.tokenizer, folder / "tokenizer.json")

@@ -169,7 +169,7 @@ def _record(model: nn.Module, samples: Sequence[tuple[Tensor, ...]]) -> tuple[di
             hooks.enter_context(linear.register_forward_hook(hook(name)))
         for sample in samples:
             model(*sample)
-    return {name: Record(torch.cat(rows), low[name], high[name]) for name, rows in parts.items()}, largest
+    return {name: Record(torch.cat(parts.pop(name)), low[name], high[name]) for name in linears}, largest
 
 
 def _balances(model: nn.Module) -> Iterator[Balance]:
