@@ -1,7 +1,8 @@
 """Goodput of a server that receives five times as many requests as it can process.
 
     python tests/benchmarks/overload.py REPOSITORY [--task translation|embedding|image] [--model NAME] [--texts N] [--length N]
-        [--factor 5] [--seconds 120] [--rounds 1] [--deadline 2] [--in-flight 16] [--cpus 2] [--json FILE] [-- --slots 32 ...]
+        [--factor 5] [--seconds 120] [--rounds 1] [--deadline 2] [--in-flight 16] [--request-seconds S] [--cpus 2] [--json FILE]
+        [-- --slots 32 ...]
 
 The server runs on the first `--cpus` CPUs; this process generates the load on the others, if there are any. "generator late"
 shows whether the generator is the limit. On shared CPUs sending and rejecting a call have a cost, so use requests that keep the
@@ -11,7 +12,8 @@ Capacity is the throughput of a closed loop of `--in-flight` requests without de
 round. Overload is Poisson arrivals at `--factor` times the capacity before; every call has the deadline, and rejected calls are
 not sent again. Goodput counts the responses within the deadline. A translation request is `--texts` texts of 20 words with
 exactly `--length` tokens to decode each; an embedding request, texts of `--length` words; an image request, JPEGs of `--length`
-pixels a side.
+pixels a side. With `--request-seconds` there are as many more or fewer texts as the closed loop needs to complete one request
+in that time, whatever the machine.
 
 Recovery: after the last arrival requests are sent one after the other; recovery ends with the last one that takes more than
 twice the 99th percentile of such requests before the overload.
@@ -27,7 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,7 @@ class Round:
 @click.option("--rounds", type=int, default=1)
 @click.option("--deadline", type=float, default=2.0)
 @click.option("--in-flight", type=int, default=16)
+@click.option("--request-seconds", type=float, default=0.0)
 @click.option("--capacity-seconds", type=float, default=15.0)
 @click.option("--cpus", type=int, default=2)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None)
@@ -188,7 +191,13 @@ class Plan:
     seconds: float
     deadline: float
     in_flight: int
+    request_seconds: float  # 0: `texts` as given
     capacity_seconds: float
+
+    def requests(self) -> list[Any]:
+        """Make random requests."""
+        rng = random.Random(1)
+        return [self.task.request(rng, self.model, self.texts, self.length) for _ in range(100)]
 
 
 def measure(repository: Path, plan: Plan, rounds: int, cpus: int, serve: Sequence[str] = ()) -> list[Round]:
@@ -229,10 +238,13 @@ async def _measure(server: ServerProcess, plan: Plan, rounds: int) -> list[Round
     # Without pools of their own, channels to one address would share a connection.
     channels = [aio.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(CHANNELS)]
     calls = itertools.cycle([plan.task.stub(channel) for channel in channels])
-    rng = random.Random(1)
-    requests = [plan.task.request(rng, plan.model, plan.texts, plan.length) for _ in range(100)]
-    load = Load(lambda request, timeout: next(calls)(request, timeout=timeout), requests, ProcessMeter(server.pid))
-    await load.closed(plan.in_flight, RAMP_SECONDS + WARM_UP_SECONDS)
+    load = Load(lambda request, timeout: next(calls)(request, timeout=timeout), plan.requests(), ProcessMeter(server.pid))
+    log = await load.closed(plan.in_flight, RAMP_SECONDS + WARM_UP_SECONDS)
+    if plan.request_seconds:
+        seconds = max(record.received for record in log.records) - log.started
+        texts = max(1, round(plan.texts * plan.request_seconds * len(log.records) / seconds))
+        click.echo(f"texts a request   {texts:8}")
+        load = replace(load, requests=replace(plan, texts=texts).requests())
     return [await _round(load, plan, seed) for seed in range(rounds)]
 
 
