@@ -26,10 +26,9 @@ from triptych_serving.runtime.session import Session
 PRECISIONS = ("fp32", INT8)
 INTEGER = (INT8, INT8_CACHES)  # with the same weights
 ATTEND = "attend"  # kind of the graph with attention weights
-HALF_PRECISION = FP16  # for CUDA; traced separately
 WEIGHT_PRECISION = "int8-weights"  # encoders only: weight-only
 FOUR_BITS = "int4"  # decoder-only models
-EXTRAS = (INT8_CACHES, HALF_PRECISION, WEIGHT_PRECISION, FOUR_BITS)  # on request, or by default for some kinds of models
+EXTRAS = (INT8_CACHES, FP16, WEIGHT_PRECISION, FOUR_BITS)  # on request, or by default for some kinds of models
 # Bits of int8 weights, see `quantize`: 7 allows the fast kernels everywhere, without VNNI 1.3 times faster than exact 8 bits.
 WEIGHT_BITS = 7
 
@@ -81,10 +80,10 @@ def write_encoder(
 
     `trace` makes the graph, in float16 if asked to; `trace_marked` makes that of int8, if it is another one.
     """
-    graphs = {half: trace(half) for half in {precision == HALF_PRECISION for precision in precisions}}
+    graphs = {half: trace(half) for half in {precision == FP16 for precision in precisions}}
     for precision in precisions:
         weights = WeightsFile(folder / f"weights.{precision}.bin")
-        graph = trace_marked() if trace_marked and precision == INT8 else graphs[precision == HALF_PRECISION]
+        graph = trace_marked() if trace_marked and precision == INT8 else graphs[precision == FP16]
         write_graph(graph, path := folder / f"graph.{precision}.onnx", weights, precision)
         if attends:
             write_attention_graph(path, folder / f"{ATTEND}.{precision}.onnx")

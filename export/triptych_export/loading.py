@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from triptych_export.bundle_files import FOUR_BITS, HALF_PRECISION, WEIGHT_PRECISION
+from triptych_export.bundle_files import FOUR_BITS, WEIGHT_PRECISION
 from triptych_export.errors import SourceError
 from triptych_export.families.autoencoder import AutoencoderFamily
 from triptych_export.families.family import Family
@@ -32,7 +32,7 @@ from triptych_export.onnx_files.weights import weight_graphs
 from triptych_export.options import ExportOptions
 from triptych_export.original import compare_with_original
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, INT8_CACHES
+from triptych_serving.bundle.manifest import FP16, IMAGE_CLASSIFICATION, INT8_CACHES
 from triptych_training.checkpoints.encoder import (
     BERT,
     ELMO,
@@ -84,7 +84,7 @@ OURS = (*LOADERS, VAE)
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     WEIGHT_PRECISION: ENCODERS,
-    HALF_PRECISION: f"translation models, decoder-only models, {ENCODERS} but ImageGPT",
+    FP16: f"translation models, decoder-only models, {ENCODERS} but ImageGPT",
     INT8_CACHES: "translation models",
     FOUR_BITS: "decoder-only models",
 }
@@ -200,7 +200,7 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
         _refuse_precisions((INT8_CACHES, WEIGHT_PRECISION), folder, options)
         return GenerationFamily(loaded, list(read_texts(options.valid)), options.shipped)
     image_gpt = isinstance(loaded, ImageCheckpoint) and isinstance(loaded.model, ImageGpt)
-    _refuse_precisions((INT8_CACHES, FOUR_BITS, *([HALF_PRECISION] if image_gpt else [])), folder, options)
+    _refuse_precisions((INT8_CACHES, FOUR_BITS, *([FP16] if image_gpt else [])), folder, options)
     if isinstance(loaded, TextCheckpoint):
         samples = read_samples(options.valid) or loaded.samples
         if ours:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from triptych_export.bundle_files import EXTRAS, HALF_PRECISION, PRECISIONS
+from triptych_export.bundle_files import EXTRAS, PRECISIONS
 from triptych_export.errors import SourceError
 from triptych_export.families.shortlist import SHORT_PRECISION
+from triptych_serving.bundle.manifest import FP16
 
 DEFAULT_PRECISIONS = ("int8", "fp32")
 
@@ -63,4 +64,4 @@ class ExportOptions:
     @property
     def default(self) -> str:
         """Default precision: the first that runs on every processor. Servers with a GPU prefer fp16 without being told."""
-        return next((precision for precision in self.shipped if precision != HALF_PRECISION), self.shipped[0])
+        return next((precision for precision in self.shipped if precision != FP16), self.shipped[0])

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from triptych_export.bundle_files import HALF_PRECISION, write_encoder
+from triptych_export.bundle_files import write_encoder
 from triptych_export.errors import GraphError
 from triptych_export.graphs.attention import expose_attention
 from triptych_export.graphs.tracing import trace_image
 from triptych_export.parity.comparison import check_answers, compare_answers
 from triptych_export.parity.image import Pixels, answer_images_in_session, answer_images_in_torch
+from triptych_serving.bundle.manifest import FP16
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import ImageConfig, TrainedImageModel, make_image_model
 from triptych_training.models.pvt import Pvt, PvtConfig
@@ -104,7 +105,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
 def half(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    return write(request.param, tmp_path_factory.mktemp("half"), (HALF_PRECISION,))
+    return write(request.param, tmp_path_factory.mktemp("half"), (FP16,))
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from triptych_export.bundle_files import HALF_PRECISION, write_encoder
+from triptych_export.bundle_files import write_encoder
 from triptych_export.graphs.text import text_graph
 from triptych_export.graphs.tracing import trace_text
 from triptych_export.parity.comparison import check_answers, compare_answers
 from triptych_export.parity.text import TextRow, answer_in_session, answer_in_torch
+from triptych_serving.bundle.manifest import FP16
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 from triptych_training.models.bert import (
@@ -73,7 +74,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module", params=PARAMETERS)
 def half(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    return write(request.param(), tmp_path_factory.mktemp("half"), (HALF_PRECISION,))
+    return write(request.param(), tmp_path_factory.mktemp("half"), (FP16,))
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from triptych_export.bundle_files import HALF_PRECISION, open_encoder
+from triptych_export.bundle_files import open_encoder
 from triptych_export.card import Description
 from triptych_export.graphs.float16 import check_activations
 from triptych_export.parity.comparison import QUANTIZED_BATCH, Outputs, check_answers, compare_answers
+from triptych_serving.bundle.manifest import FP16
 from triptych_serving.runtime.process import trim_heap
 from triptych_serving.runtime.session import Session
 
@@ -85,7 +86,7 @@ class EncoderFamily(ABC):
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Compare the written graphs with PyTorch; see Family."""
         say("computing the outputs in PyTorch")
-        with check_activations(self._model) if HALF_PRECISION in self.precisions else nullcontext():
+        with check_activations(self._model) if FP16 in self.precisions else nullcontext():
             expected = self._expected()
         say("comparing the bundle with PyTorch")
         parity: Report = {}

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from triptych_export.bundle_files import (
-    HALF_PRECISION,
     PRECISIONS,
     WEIGHT_BITS,
     first_manifest,
@@ -41,7 +40,7 @@ from triptych_export.parity.generation import (
 from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.manifest import IMAGE_GENERATION, TEXT_GENERATION
+from triptych_serving.bundle.manifest import FP16, IMAGE_GENERATION, TEXT_GENERATION
 from triptych_serving.decoding.logits_processor import single_tokens
 
 TEMPLATE, COLOURS = "chat_template.jinja", "clusters.npy"
@@ -95,7 +94,7 @@ class GenerationFamily:
         say("scoring texts in all precisions")
         scores = {p: score(bundle, p, texts) for p in bundle.manifest.precisions if self._read or p != "fp32"}
         others = {precision: found for precision, found in scores.items() if precision != "fp32"}
-        with check_activations(self.source.model) if HALF_PRECISION in others else nullcontext():
+        with check_activations(self.source.model) if FP16 in others else nullcontext():
             parity |= compare_generation(self.source, texts, others)
         metrics = dict(self.provenance.get("metrics", {}))
         if self.default_precisions:  # a file that is kept
@@ -143,7 +142,7 @@ def write_generation(
     banned = tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
     settings = GraphSettings(suppressed=banned, edits_last=True, renormalizes=bool(source.generation.get("renormalize", False)))
     # One trace gives all graphs but int8, whose model is calibrated, and float16.
-    own = ("int8", HALF_PRECISION)
+    own = ("int8", FP16)
     groups = [[each for each in precisions if each not in own], *([each] for each in precisions if each in own)]
     for alike in filter(None, groups):
         model = source.model
@@ -154,7 +153,7 @@ def write_generation(
         prepared = model if isinstance(model, OnnxGpt) else fuse_norms(fold_gpt(model))
         weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in alike}
         for kind in GENERATION_GRAPHS:
-            graph = trace_generation(kind, prepared, settings, alike == [HALF_PRECISION])
+            graph = trace_generation(kind, prepared, settings, alike == [FP16])
             for precision, file in weights.items():
                 converted = "fp32" if isinstance(model, OnnxGpt) else precision
                 write_graph(graph, folder / f"{kind}.{precision}.onnx", file, converted)

@@ -10,7 +10,6 @@ import torch
 
 from triptych_export.bundle_files import (
     ATTEND,
-    HALF_PRECISION,
     PRECISIONS,
     WEIGHT_BITS,
     first_manifest,
@@ -58,7 +57,7 @@ from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
-from triptych_serving.bundle.manifest import INT8, INT8_CACHES, TRANSLATION, SourceFrame, TargetFrame, TranslationManifest
+from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES, TRANSLATION, SourceFrame, TargetFrame, TranslationManifest
 from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.shortlist import read_shortlist
 from triptych_serving.runtime.process import trim_heap
@@ -140,7 +139,7 @@ class TranslationFamily:
         """
         sources, references = self._known_pairs
         sample = self._sample
-        if HALF_PRECISION in self.precisions:
+        if FP16 in self.precisions:
             say("checking that activations fit into float16")
             self._check_range(sample)
         self._release()
@@ -157,7 +156,7 @@ class TranslationFamily:
             parity[precision] = agreement(sample.expected, outputs)
             if self.kept:
                 parity[precision] |= {"sentences": len(outputs), "distinct_outputs": len(set(map(tuple, outputs)))}
-            if precision == HALF_PRECISION:
+            if precision == FP16:
                 found = teacher_force(bundle, precision, affordable(bundle, QUALITY_SLOTS), sample.sources, sample.expected)
                 parity[precision] |= forced_agreement(found, sample, bundle.manifest_of(TranslationManifest).tokens.end)
         if self.kept:
@@ -331,7 +330,7 @@ def _write_graphs(
         folded, settings, kinds = fold_cache_scales(folded), replace(settings, int8_caches=True), CACHE_KINDS
     folded, settings = fuse_norms(folded), replace(settings, joins_sources=precision in (INT8, INT8_CACHES))
     for kind in kinds:
-        graph = trace_translation(kind, plain if kind == "score" else folded, settings, precision == HALF_PRECISION)
+        graph = trace_translation(kind, plain if kind == "score" else folded, settings, precision == FP16)
         # The graph of the attention is made of the score graph, and takes it apart operator by operator.
         write_graph(graph, folder / f"{kind}.{precision}.onnx", weights, precision, byte_norms=kind != "score")
         del graph
