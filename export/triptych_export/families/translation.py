@@ -37,12 +37,11 @@ from triptych_export.graphs.tracing import trace_translation
 from triptych_export.graphs.translation import GraphSettings
 from triptych_export.graphs.weight_folding import decoder_shape, fold_cache_scales, fold_scales, fuse_norms
 from triptych_export.onnx_files.decoder import OnnxSeq2Seq
-from triptych_export.parity.comparison import spread
+from triptych_export.parity.comparison import affordable, spread
 from triptych_export.parity.gate import FP32
 from triptych_export.parity.sentences import FramedPair, draw_sentences
 from triptych_export.parity.translation import (
     ParitySample,
-    affordable,
     agreement,
     check_parity,
     decode,

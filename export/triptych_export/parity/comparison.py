@@ -4,6 +4,7 @@
 is chosen along the last axis; each such vector is a *decision*. A model that only makes vectors decides by `neighbours`.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -11,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_export.errors import ParityError
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import TextGenerationManifest, TranslationManifest
 
 Floats = NDArray[np.floating[Any]]
 Outputs = Mapping[str, Floats]
@@ -171,6 +174,25 @@ def _order(answers: Sequence[Outputs]) -> Floats:
 
 def _percent(values: Sequence[bool] | NDArray[np.bool_]) -> float:
     return round(100 * float(np.mean(values)), 2)
+
+
+def affordable(bundle: Bundle, rows: int) -> int:
+    """Limit the rows that a generative model decodes together by the memory of their caches, to at least three."""
+    manifest = bundle.manifest
+    assert isinstance(manifest, TranslationManifest | TextGenerationManifest)
+    shape = manifest.decoder
+    if isinstance(manifest, TextGenerationManifest):
+        positions = manifest.limits.max_context
+    else:
+        positions = manifest.limits.max_source_tokens + manifest.limits.max_target_tokens
+    return min(rows, max(3, CACHE_BYTES // (8 * shape.layers * shape.heads * shape.head_dim * positions)))
+
+
+def tokens_per_second(decode: Callable[[], Sequence[Sequence[int]]]) -> float:
+    """Measure how fast `decode` makes its texts."""
+    start = time.perf_counter()
+    outputs = decode()
+    return round(sum(map(len, outputs)) / (time.perf_counter() - start), 1)
 
 
 Item = TypeVar("Item")

@@ -4,9 +4,9 @@ Rows join and leave between steps, so that the rows of a step are at different p
 """
 
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
-from triptych_export.parity.comparison import BATCHES, CACHE_BYTES, NEAR, TIE, TOLERANCE
+from triptych_export.parity.comparison import BATCHES, NEAR, TIE, TOLERANCE, affordable, tokens_per_second
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import FP16, TextGenerationManifest
 from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
@@ -159,17 +159,8 @@ def speeds(bundle: Bundle, precision: str, prompts: Sequence[Ids], longest: int)
     found = {}
     for rows in BATCHES[::2]:
         with open_decoder(bundle, precision, affordable(bundle, rows)) as decode:
-            start = time.perf_counter()
-            outputs = decode(prompts[:rows], longest)
-        found[f"tokens_per_second_{rows}_rows"] = round(sum(map(len, outputs)) / (time.perf_counter() - start), 1)
+            found[f"tokens_per_second_{rows}_rows"] = tokens_per_second(partial(decode, prompts[:rows], longest))
     return found
-
-
-def affordable(bundle: Bundle, rows: int) -> int:
-    """Limit the rows by the cache memory of a large model, to at least three."""
-    manifest = bundle.manifest_of(TextGenerationManifest)
-    shape = manifest.decoder
-    return min(rows, max(3, CACHE_BYTES // (8 * shape.layers * shape.heads * shape.head_dim * manifest.limits.max_context)))
 
 
 def _check_row(source: GenerationSource, index: int, prompt: Ids, output: Ids, rows: int) -> int:

@@ -5,10 +5,10 @@ of a step are at different positions and have sources of different lengths. The 
 forcing.
 """
 
-import time
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.onnx_files.decoder import OnnxSeq2Seq, Seq2Seq
-from triptych_export.parity.comparison import BATCHES, CACHE_BYTES, TIE, chunks
+from triptych_export.parity.comparison import BATCHES, TIE, affordable, chunks, tokens_per_second
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
@@ -140,15 +140,6 @@ def check_parity(folder: Path, precision: str, sample: ParitySample) -> dict[str
     }
 
 
-def affordable(bundle: Bundle, rows: int) -> int:
-    """Limit the rows by the cache memory of a large model, to at least three."""
-    manifest = bundle.manifest_of(TranslationManifest)
-    shape, limits = manifest.decoder, manifest.limits
-    positions = limits.max_source_tokens + limits.max_target_tokens
-    row = 4 * 2 * shape.layers * shape.heads * shape.head_dim * positions
-    return min(rows, max(3, CACHE_BYTES // row))
-
-
 def agreement(expected: Sequence[Ids], outputs: Sequence[Ids]) -> dict[str, float]:
     """Compare free-running translations, in percent: equal sentences, and equal tokens by position.
 
@@ -185,10 +176,8 @@ def speeds(bundle: Bundle, precision: str, sample: ParitySample) -> dict[str, fl
     found = {}
     for rows in BATCHES[::2]:
         with _open_translator(bundle, precision, affordable(bundle, rows), rows) as translator:
-            start = time.perf_counter()
-            outputs = _translate(translator, sample.sources[:rows], sample.max_length, sample.prefixes[:rows])
-            seconds = time.perf_counter() - start
-        found[f"tokens_per_second_{rows}_rows"] = round(sum(map(len, outputs)) / seconds, 1)
+            decoding = partial(_translate, translator, sample.sources[:rows], sample.max_length, sample.prefixes[:rows])
+            found[f"tokens_per_second_{rows}_rows"] = tokens_per_second(decoding)
     return found
 
 
