@@ -243,8 +243,7 @@ def _shorten(model: EncoderModel, limit: int) -> None:
         positions.weight, positions.num_embeddings = nn.Parameter(positions.weight[:limit].clone(), requires_grad=False), limit
 
 
-TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
-USUAL = {"mask_token": ("[MASK]", "<mask>"), "pad_token": ("[PAD]", "<pad>")}
+USUAL_TOKENS = {"mask_token": ("[MASK]", "<mask>"), "pad_token": ("[PAD]", "<pad>")}
 
 
 @dataclass(frozen=True)
@@ -294,15 +293,10 @@ def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool, bare: bool = 
 
 
 def _number(folder: Folder, tokenizer: Tokenizer, name: str) -> int | None:
-    named = [_content(folder.members(file).get(name)) for file in TOKEN_FILES]
-    numbers = (tokenizer.token_to_id(token) for token in (*named, *USUAL[name]) if token is not None)
+    """Return the id of a special token that the files name, or that usually has this role; None if there is none."""
+    named = read_special_tokens(folder, {}).name(name)
+    numbers = (tokenizer.token_to_id(token) for token in (named, *USUAL_TOKENS[name]) if token)
     return next((number for number in numbers if number is not None), None)
-
-
-def _content(token: Any) -> str | None:
-    """Return a token's text, stored as a string or an object."""
-    content = token.get("content") if isinstance(token, dict) else token
-    return content if isinstance(content, str) else None
 
 
 # Suffixes of Hugging Face's class names.
