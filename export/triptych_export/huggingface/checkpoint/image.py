@@ -195,8 +195,7 @@ def timm_transform(given: Members) -> ImagePreprocessing:
         case size:
             raise ValueError(f"input_size: {size!r}, expected {CHANNELS} channels, height and width")
     share, mode, interpolation = (given.get(name, usual) for name, usual in TIMM_DEFAULTS.items())
-    if not isinstance(share, float | int) or not 0 < share <= 1:
-        raise ValueError(f"crop_pct: {share!r} is outside (0, 1]")
+    _check_share(share)
     if mode not in ("center", "squash"):
         raise ValueError(f"crop_mode: {mode!r} is not supported; supported: 'center', 'squash'")
     if interpolation not in FILTERS:
@@ -247,10 +246,14 @@ def _convnext_size(members: Members) -> dict[str, Any]:
         raise ValueError("do_center_crop: true; ConvNextImageProcessor crops by crop_pct")
     if edge >= WARPED:
         return {"height": edge, "width": edge, "resize": STRETCH}
-    share = members["crop_pct"]
+    _check_share(members["crop_pct"])
+    return _cut_from_shortest_edge(int(edge / members["crop_pct"]), (edge, edge))
+
+
+def _check_share(share: object) -> None:
+    """Check what share of an image's side is left after cropping; raises ValueError."""
     if not isinstance(share, float | int) or not 0 < share <= 1:
         raise ValueError(f"crop_pct: {share!r} is outside (0, 1]")
-    return _cut_from_shortest_edge(int(edge / share), (edge, edge))
 
 
 def _cut_from_shortest_edge(edge: int, crop: Size) -> dict[str, Any]:
