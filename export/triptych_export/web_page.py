@@ -14,8 +14,8 @@ from tokenizers import Tokenizer
 from triptych_export.errors import SourceError
 from triptych_export.onnx_files.checks import replace_fields
 from triptych_serving.bundle.bundle import Bundle, open_bundle, read_labels
-from triptych_serving.bundle.manifest import FILL_MASK, ImageManifest, TextManifest, TranslationManifest
-from triptych_serving.bundle.manifest.image import STRETCH, ImageSpec
+from triptych_serving.bundle.manifest import FILE_NAME, FILL_MASK, ImageManifest, TextManifest, TranslationManifest
+from triptych_serving.bundle.manifest.image import LABELS_FILE, STRETCH, ImageSpec
 from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE
 from triptych_serving.runtime.external_data import external_files
 
@@ -30,7 +30,7 @@ def export_web(folder: Path, out: Path) -> None:
         SourceError: the folder is no bundle, the model is of a kind that the page does not run, or `out` has files.
         BundleError: the bundle is damaged.
     """
-    if not (folder / "bundle.json").is_file():
+    if not (folder / FILE_NAME).is_file():
         raise SourceError(f"{folder}: no bundle; export the checkpoint first, then REPOSITORY/NAME/VERSION with --for web")
     if out.exists() and any(out.iterdir()):
         raise SourceError(f"{out}: not empty; choose a new folder")
@@ -86,7 +86,7 @@ def _settings(bundle: Bundle, precision: str) -> dict[str, Any]:
         return {**common, **graphs_of, "tokenizers": [TOKENIZER_FILE], **tokens}
     if isinstance(manifest, ImageManifest):
         graphs_of = _graphs(bundle, graph=manifest.precisions[precision].graph)
-        return {**common, **graphs_of, "labels": read_labels(bundle.path("labels.txt")), **image_settings(manifest.image)}
+        return {**common, **graphs_of, "labels": read_labels(bundle.path(LABELS_FILE)), **image_settings(manifest.image)}
     raise SourceError(
         f"{bundle.folder}: the page runs translation with one language pair, fill-mask and image classification, not this model"
     )
@@ -119,10 +119,9 @@ def replace_cross_attention(model: onnx.ModelProto) -> None:
         else:
             nodes.append(node)
     replace_fields(graph, node=nodes)
-    for one in list(graph.input):
-        if one.name == "last":
-            graph.input.remove(one)
-        elif one.name.startswith("memory_"):
+    replace_fields(graph, input=[one for one in graph.input if one.name != "last"])
+    for one in graph.input:
+        if one.name.startswith("memory_"):
             one.type.tensor_type.shape.dim[2].dim_param = "source_length"
 
 

@@ -53,7 +53,7 @@ class TensorsFamily:
     default_name = TENSORS
 
     def __init__(self, files: Mapping[str, OnnxFile], samples: Sequence[str], folder: Folder) -> None:
-        [(self.precision, self.file)] = list(files.items())[:1]
+        self.precision, self.file = next(iter(files.items()))
         self.default_precisions = (self.precision,)
         self.provenance: Mapping[str, Any] = {"onnx_file": self.file.path.name, "producer": self.file.model.producer_name}
         inputs = graph_inputs(self.file.model)

@@ -36,9 +36,9 @@ def to_float16(module: Module, keep: Callable[[str], bool] | None = None) -> Mod
     for name, tensor in named:
         if tensor.is_floating_point() and not (keep and keep(name)):
             parent, _, own = name.rpartition(".")
-            half = halves[id(tensor)] if id(tensor) in halves else _half(name, tensor)
-            halves[id(tensor)] = half
-            setattr(result.get_submodule(parent), own, half)
+            if id(tensor) not in halves:
+                halves[id(tensor)] = _half(name, tensor)
+            setattr(result.get_submodule(parent), own, halves[id(tensor)])
     return result
 
 

@@ -62,9 +62,9 @@ class VitGraph(ImageGraph):
 
     def __init__(self, model: Vit, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__(model.config.image)
+        self.config = model.config
         stem, tokens = model.stem, model.config.tokens
-        image, self.config = model.config.image, model.config
-        self.stem = PatchStem(stem, image, mean, std) if isinstance(stem, nn.Conv2d) else PixelStem(stem, mean, std)
+        self.stem = PatchStem(stem, self.image, mean, std) if isinstance(stem, nn.Conv2d) else PixelStem(stem, mean, std)
         positions = model.positions.detach()
         self.first = nn.Parameter(model.leading().detach() + positions[:tokens])  # [1, S, E]
         self.rest = nn.Parameter(positions[tokens:] + self.stem.bias)  # [P, E]
@@ -103,13 +103,11 @@ class PaddedVitGraph(VitGraph):
 
     def __init__(self, model: Vit, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__(model, mean, std)
-        tokens = model.config.tokens
         rest = self.rest.detach().expand(model.config.patches, -1)
         self.places = nn.Parameter(torch.cat((self.first.detach()[0], rest)))  # [S + P, E]
-        self.tokens = tokens
 
     def join(self, patches: Tensor) -> Tensor:
-        return functional.pad(patches, (0, 0, self.tokens, 0)) + self.places
+        return functional.pad(patches, (0, 0, self.config.tokens, 0)) + self.places
 
 
 class SwinGraph(ImageGraph):

@@ -207,9 +207,7 @@ def _converted(model: ModelProto, folder: Path, opset: int, prefix: str) -> Grap
     graph = Graph.of_file(model, folder)
     body, tensors = graph.model.graph, graph.tensors
     large = [hollow_tensor(one.name, one.data_type, one.dims) for one in body.initializer if one.name in tensors]
-    for index in reversed(range(len(body.initializer))):
-        if body.initializer[index].name in tensors:
-            del body.initializer[index]
+    replace_fields(body, initializer=[one for one in body.initializer if one.name not in tensors])
     body.input.extend(value_info(one.name, one.data_type, one.dims) for one in large)
     hollow = graph.model if opset_of(model) == opset else version_converter.convert_version(graph.model, opset)
     hollow = prefixed(hollow, prefix)
