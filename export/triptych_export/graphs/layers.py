@@ -348,9 +348,9 @@ class DistanceBias(nn.Module):
         numbers = bias.bucket(-torch.arange(self.first, self.last + 1))
         self.table = nn.Parameter(bias.table.weight.detach()[numbers], requires_grad=False)  # [distances, H]
 
-    def forward(self, length: Tensor) -> Tensor:
-        """Biases between all positions, `[1, H, T, T]`; `length` `[T]` holds the positions 0 to T - 1."""
-        return self._look_up(length[:, None] - length)[None]
+    def forward(self, positions: Tensor) -> Tensor:
+        """Biases between all `positions` `[T]`, 0 to T - 1: `[1, H, T, T]`."""
+        return self._look_up(positions[:, None] - positions)[None]
 
     def at(self, positions: Tensor, capacity: int) -> Tensor:
         """Biases of one query per row at `positions` `[B]` int32 to the first `capacity` keys: `[B, H, 1, capacity]`."""

@@ -68,9 +68,8 @@ class GgufFamily:
     model_type: str = ""  # of config.json; empty: the architecture's name
     neighbours: bool = False  # queries and keys are rotated with their neighbours; checkpoints pair the halves of a head
     norm_shift: float = 0.0  # what the checkpoints' norms lack
-    wide_layers: int = (
-        0  # number of layers with which attention is scaled by the width of queries without `attention.key_length`
-    )
+    # Layers of the model whose attention is scaled by the share of its width that a head has; that of others by a head's size.
+    wide_layers: int = 0
 
 
 WINDOW = {"attention.sliding_window": "sliding_window"}

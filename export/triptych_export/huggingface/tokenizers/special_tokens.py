@@ -29,7 +29,7 @@ class SpecialTokens:
 
     @property
     def all(self) -> dict[str, AddedToken]:
-        """All special tokens by role."""
+        """All special tokens by their texts."""
         placed = (token for token in self.placed.values() if token.special)
         return {token.content: token for token in (*self.additional, *self.roles.values(), *placed)}
 
