@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych_export.errors import SourceError
@@ -23,16 +24,9 @@ NAME = "model.bin"
 OLDEST, NEWEST = 2, 6  # versions of the format
 ALIASES, TYPE_NUMBERS = 3, 4  # first version with aliases, and with numbers of types instead of the size of a value
 SPECIFICATIONS = {"TransformerSpec": None, "TransformerBase": 8, "TransformerBig": 16}  # heads, where no variable has them
-BFLOAT16: "np.dtype[Any]" = np.dtype("V2")
-TYPES: "Sequence[np.dtype[Any]]" = (
-    np.dtype("<f4"),
-    np.dtype("i1"),
-    np.dtype("<i2"),
-    np.dtype("<i4"),
-    np.dtype("<f2"),
-    BFLOAT16,
-)
-TYPE_OF_SIZE: "Mapping[int, np.dtype[Any]]" = {1: TYPES[1], 2: TYPES[2], 4: TYPES[0]}
+BFLOAT16: np.dtype[Any] = np.dtype("V2")
+TYPES: Sequence[np.dtype[Any]] = (*map(np.dtype, ("<f4", "i1", "<i2", "<i4", "<f2")), BFLOAT16)
+TYPE_OF_SIZE: Mapping[int, np.dtype[Any]] = {1: TYPES[1], 2: TYPES[2], 4: TYPES[0]}
 SCALE = "_scale"  # of a variable with quantized weights
 
 
@@ -41,7 +35,7 @@ class Place:
     """Position, type and shape of a variable in the file."""
 
     start: int
-    dtype: "np.dtype[Any]"
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
 
@@ -104,13 +98,13 @@ class ModelFile:
     def _is_scale(self, name: str) -> bool:
         return name.endswith(SCALE) and self.stored_name(name.removesuffix(SCALE)) in self._places
 
-    def _array(self, name: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
+    def _array(self, name: str) -> NDArray[np.float32]:
         values = self._stored(name)
         if values.dtype == BFLOAT16:  # the first half of a float32
             values = (values.view("<u2").astype("<u4") << 16).view("<f4")
         return values.astype(np.float32)
 
-    def _stored(self, name: str) -> "np.ndarray[tuple[int, ...], np.dtype[Any]]":
+    def _stored(self, name: str) -> NDArray[Any]:
         place = self._places[name]
         return np.frombuffer(self._bytes, place.dtype, prod(place.shape), place.start).reshape(place.shape)
 
@@ -155,7 +149,7 @@ class ModelFile:
             self._aliases[alias] = text()
 
 
-def _type_and_size(version: int, take: Callable[[str], int]) -> "tuple[np.dtype[Any], int]":
+def _type_and_size(version: int, take: Callable[[str], int]) -> tuple[np.dtype[Any], int]:
     """Read the type of a variable and its number of bytes."""
     number = take("B")
     if version >= TYPE_NUMBERS:
