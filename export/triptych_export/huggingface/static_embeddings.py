@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.text import MODULES, read_modules
+from triptych_export.huggingface.checkpoint.text import MODEL_FILE, MODULES, read_modules
 from triptych_export.huggingface.folder import CONFIG, PICKLES, Folder
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.checkpoints.folder import read_weights
@@ -55,7 +55,7 @@ def load_static_folder(folder: Folder) -> tuple[TextCheckpoint, Path]:
         if foreign := [one for one, _ in modules if one not in ("StaticEmbedding", "Normalize")]:
             raise SourceError(f"{folder.path / MODULES}: {foreign[0]} is not supported beside StaticEmbedding")
         place, normalize = folder.path / dict(modules)["StaticEmbedding"], "Normalize" in dict(modules)
-        prompts = folder.members("config_sentence_transformers.json")
+        prompts = folder.members(MODEL_FILE)
         if prompts.get("default_prompt_name"):
             raise SourceError(f"{folder.path}: default_prompt_name: {prompts['default_prompt_name']!r} is not supported here")
     weights = place / "model.safetensors"
