@@ -23,11 +23,13 @@ from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.runtime.external_data import external_files
 from triptych_serving.runtime.session import Session
 
-PRECISIONS = ("fp32", INT8)
+FP32 = "fp32"
+PRECISIONS = (FP32, INT8)
 INTEGER = (INT8, INT8_CACHES)  # with the same weights
 ATTEND = "attend"  # kind of the graph with attention weights
 WEIGHT_PRECISION = "int8-weights"  # encoders only: weight-only
 FOUR_BITS = "int4"  # decoder-only models
+SHORT_PRECISION = "int8-shortlist"  # translation models with a shortlist; needs sentence pairs
 EXTRAS = (INT8_CACHES, FP16, WEIGHT_PRECISION, FOUR_BITS)  # on request, or by default for some kinds of models
 # Bits of int8 weights, see `quantize`: 7 allows the fast kernels everywhere, without VNNI 1.3 times faster than exact 8 bits.
 WEIGHT_BITS = 7
@@ -65,8 +67,8 @@ def _convert(graph: Graph, precision: str) -> Graph:
 
 def written_precisions(shipped: Sequence[str]) -> tuple[str, ...]:
     """List the precisions whose graphs are needed: fp32, with which the others are compared, and those of `shipped`."""
-    integer = [INT8] if {INT8_CACHES, "int8-shortlist"} & set(shipped) else []
-    return tuple(dict.fromkeys(["fp32", *integer, *(name for name in shipped if name != "int8-shortlist")]))
+    integer = [INT8] if {INT8_CACHES, SHORT_PRECISION} & set(shipped) else []
+    return tuple(dict.fromkeys([FP32, *integer, *(name for name in shipped if name != SHORT_PRECISION)]))
 
 
 def write_encoder(
@@ -135,7 +137,7 @@ def first_manifest(task: str, family: str, precisions: Mapping[str, Mapping[str,
         "family": family,
         **members,
         "precisions": precisions,
-        "default_precision": "fp32" if "fp32" in precisions else next(iter(precisions)),
+        "default_precision": FP32 if FP32 in precisions else next(iter(precisions)),
         **{member: {} for member in ("provenance", "metrics", "parity")},
     }
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from triptych_export.bundle_files import EXTRAS, PRECISIONS
+from triptych_export.bundle_files import EXTRAS, PRECISIONS, SHORT_PRECISION
 from triptych_export.errors import SourceError
-from triptych_export.families.shortlist import SHORT_PRECISION
 from triptych_serving.bundle.manifest import FP16
 
 DEFAULT_PRECISIONS = ("int8", "fp32")

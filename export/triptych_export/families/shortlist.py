@@ -23,7 +23,6 @@ from triptych_training.data.corpus import Pair
 from triptych_training.data.lexicon import Lexicon, LexiconOptions, learn_lexicon
 from triptych_training.models.transformer import Transformer
 
-SHORT_PRECISION = "int8-shortlist"
 SHORT_FILES: Mapping[str, str] = {
     "shortlist": "shortlist.npz",
     "short_step": "short_step.int8.onnx",

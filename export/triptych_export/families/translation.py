@@ -10,7 +10,9 @@ import torch
 
 from triptych_export.bundle_files import (
     ATTEND,
+    FP32,
     PRECISIONS,
+    SHORT_PRECISION,
     WEIGHT_BITS,
     first_manifest,
     graphs_member,
@@ -24,7 +26,6 @@ from triptych_export.families.alignment import AlignmentChoice, choose_alignment
 from triptych_export.families.family import Report, Say, free_memory
 from triptych_export.families.shortlist import (
     SHORT_FILES,
-    SHORT_PRECISION,
     check_shortlist,
     coverage,
     learn_shortlist,
@@ -38,7 +39,6 @@ from triptych_export.graphs.translation import GraphSettings
 from triptych_export.graphs.weight_folding import decoder_shape, fold_cache_scales, fold_scales, fuse_norms
 from triptych_export.onnx_files.decoder import OnnxSeq2Seq
 from triptych_export.parity.comparison import affordable, spread
-from triptych_export.parity.gate import FP32
 from triptych_export.parity.sentences import FramedPair, draw_sentences
 from triptych_export.parity.translation import (
     ParitySample,

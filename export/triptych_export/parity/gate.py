@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from triptych_export.bundle_files import FOUR_BITS, FP32, SHORT_PRECISION, WEIGHT_PRECISION
 from triptych_export.errors import ParityError
 from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES
 
 Report = dict[str, Any]
 
-FP32 = "fp32"
 MIN_SAMPLES, MIN_DISTINCT, MIN_DECISIONS = 32, 16, 32
 SAMPLES = ("samples", "sentences")  # names of their number, of encoders and of translation models
 
@@ -34,9 +34,9 @@ FLOORS: Mapping[str, Floor] = {
     FP16: Floor(agreement=95, cosine=0.999, channel_error=15, bleu_loss=1),
     INT8: QUANTIZED,
     INT8_CACHES: QUANTIZED,
-    "int8-shortlist": QUANTIZED,
-    "int4": Floor(agreement=80, cosine=0.97, channel_error=75, bleu_loss=2),
-    "int8-weights": Floor(agreement=95, cosine=0.998, channel_error=25, bleu_loss=1),
+    SHORT_PRECISION: QUANTIZED,
+    FOUR_BITS: Floor(agreement=80, cosine=0.97, channel_error=75, bleu_loss=2),
+    WEIGHT_PRECISION: Floor(agreement=95, cosine=0.998, channel_error=25, bleu_loss=1),
 }
 AGREEMENTS = ("near_agreement_percent", "next_token_agreement_percent", "forced_token_agreement_percent")
 OVERRIDE = "shipped_despite"

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from triptych_export.bundle_files import EXTRAS, PRECISIONS
+from triptych_export.bundle_files import EXTRAS, PRECISIONS, SHORT_PRECISION
 from triptych_export.errors import ParityError
-from triptych_export.families.shortlist import SHORT_PRECISION
 from triptych_export.parity.gate import FLOORS, check_gate
 
 PARITY: dict[str, Any] = {
