@@ -105,14 +105,6 @@ def test_the_reports_say_what_was_compared(text_bundle: Bundle) -> None:
     assert text_bundle.manifest.metrics == METRICS
 
 
-def test_the_card_tells_it_all_and_no_folder(text_bundle: Bundle) -> None:
-    card = (text_bundle.folder / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "Random | numbers." in card
-    assert "| accuracy | 0.5 |" in card
-    assert "| int8: top 1 agreement percent |" in card
-    assert "/data" not in card + (text_bundle.folder / "bundle.json").read_text(encoding="utf-8")
-
-
 @pytest.fixture
 def untraced(text_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The bundle's checkpoint, whose graphs are copied from the bundle instead of traced."""

@@ -1,16 +1,11 @@
 """Token-by-token comparison that every export must pass."""
 
 import copy
-import json
-import shutil
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from triptych_export.bundle_files import write_manifest
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.parity.translation import (
     ParitySample,
@@ -54,16 +49,6 @@ def test_the_committed_bundle_equals_its_checkpoint(sample: ParitySample) -> Non
         "batches": [1, 3, 16],
         "identical": True,
     }
-
-
-def test_other_weights_fail(tmp_path: Path, sample: ParitySample) -> None:
-    folder = Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
-    weights = np.fromfile(folder / "weights.fp32.bin", np.float32)
-    (weights * np.random.default_rng(1).normal(1, 0.3, len(weights)).astype(np.float32)).tofile(folder / "weights.fp32.bin")
-    write_manifest(folder, json.loads((folder / "bundle.json").read_text(encoding="utf-8")))
-    message = r"\d+ of 24 sentences differ from PyTorch in batches of 1 rows; sentence \d+ at token"
-    with pytest.raises(ParityError, match=message):
-        check_parity(folder, "fp32", sample)
 
 
 def test_a_single_different_token_fails_and_is_shown(sample: ParitySample) -> None:
