@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -87,7 +87,7 @@ def trace_translation(kind: str, model: Seq2Seq, settings: GraphSettings, half: 
     if isinstance(model, Rnn):
         return _trace(RecurrentEncoderGraph(model), (source, lengths), shapes, ["source", "lengths"], ["memory"], half)
     if kind == "encoder":
-        encoder = to_float16(HalfEncoderGraph(model)) if half else EncoderGraph(model, settings.int8_caches)
+        encoder = HalfEncoderGraph(model) if half else EncoderGraph(model, settings.int8_caches)
         if settings.joins_sources and isinstance(encoder, EncoderGraph) and encoder.takes_sequences:
             shapes = (shapes[0], {0: torch.export.Dim("sequences", min=1, max=65_535)}, {0: shapes[0][1]})
             example = torch.zeros(EXAMPLE_SOURCE, dtype=torch.int64)
@@ -99,8 +99,7 @@ def trace_translation(kind: str, model: Seq2Seq, settings: GraphSettings, half: 
     length = torch.export.Dim("target_length", min=2, max=settings.max_target + 1)
     names = ["source", "lengths", "targets"]
     shapes = (*shapes, {0: ROWS, 1: length})
-    graph = to_float16(ScoreGraph(model)) if half else ScoreGraph(model)
-    return _trace(graph, (source, lengths, targets), shapes, names, ["log_probabilities"], half)
+    return _trace(ScoreGraph(model), (source, lengths, targets), shapes, names, ["log_probabilities"], half)
 
 
 def _source(settings: GraphSettings) -> tuple[Tensor, Tensor, tuple[dict[int, object], ...]]:
@@ -120,9 +119,7 @@ class _Examples:
 
 def _trace_step(kind: str, model: Seq2Seq, settings: GraphSettings, half: bool) -> Graph:
     """Trace a step graph: its vectors come first, then edits and columns, its caches last."""
-    graph = STEP_GRAPHS[kind](model, settings)
-    if half and isinstance(model, Transformer):
-        graph = HALF_STEP_GRAPHS[kind](model, settings)
+    graph = (HALF_STEP_GRAPHS if half else STEP_GRAPHS)[kind](model, settings)
     between = []
     if kind.endswith("search"):
         between.append(_edits())
@@ -143,8 +140,7 @@ def _trace_parts(graph: CachedGraph, parts: Sequence[_Examples], inputs: list[st
     """Trace a graph whose last `inputs` and `outputs` are caches."""
     values = tuple(value for part in parts for value in part.values)
     shapes = tuple(shape for part in parts for shape in part.shapes)
-    module = to_float16(graph) if half else graph
-    traced = _trace(module, values, shapes, [*graph.inputs, *inputs], [*graph.outputs, *outputs], half)
+    traced = _trace(graph, values, shapes, [*graph.inputs, *inputs], [*graph.outputs, *outputs], half)
     body = traced.model.graph
     read = {name for node in body.node for name in node.input} | {value.name for value in body.output}
     for node in body.node:
@@ -239,8 +235,8 @@ def trace_text(model: BertModel, absent: Sequence[int], half: bool) -> Graph:
         "k": (torch.tensor([EXAMPLE_TOP]), None),
     }
     arguments, shapes = zip(*(examples[name] for name in graph.inputs), strict=True)
-    module = to_float16(graph, lambda name: not name.startswith("encoder.")) if half else graph
-    return _trace(module, arguments, shapes, list(graph.inputs), list(graph.outputs), half)
+    names = list(graph.inputs), list(graph.outputs)
+    return _trace(graph, arguments, shapes, *names, half, lambda name: not name.startswith("encoder."))
 
 
 def trace_image(model: ImageModel, mean: Sequence[float], std: Sequence[float], half: bool) -> Graph:
@@ -250,8 +246,8 @@ def trace_image(model: ImageModel, mean: Sequence[float], std: Sequence[float], 
     """
     graph = image_graph(model, mean, std, half)
     arguments = (torch.zeros(EXAMPLE_ROWS, *graph.image, 3, dtype=torch.uint8), torch.tensor([EXAMPLE_TOP]))
-    module = to_float16(graph, lambda name: name.startswith("classifier.")) if half else graph
-    return _trace(module, arguments, ({0: ROWS}, None), list(graph.inputs), list(graph.outputs), half)
+    names = list(graph.inputs), list(graph.outputs)
+    return _trace(graph, arguments, ({0: ROWS}, None), *names, half, lambda name: name.startswith("classifier."))
 
 
 def trace_autoencoder(model: Vae) -> dict[str, Graph]:
@@ -288,7 +284,10 @@ def _trace(
     inputs: list[str],
     outputs: list[str],
     half: bool,
+    keep: Callable[[str], bool] | None = None,
 ) -> Graph:
+    """Trace a module; with `half`, in float16 but for tensors whose name is one to `keep`."""
+    module = to_float16(module, keep) if half else module
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad(), patch.object(ONNXRegistry, "from_torchlib", _registry):
         warnings.simplefilter("ignore")
