@@ -80,6 +80,48 @@ def test_decoders_compute_what_they_compute_with_peft(variant: str, settings: di
     assert [path.name for path in opened.weights] == ["adapter_model.safetensors", "model.safetensors"]
 
 
+@pytest.mark.parametrize(
+    ("variant", "tokens", "settings"),
+    [
+        ("qwen2", 360, {"trainable_token_indices": [1, 2, 300]}),  # tied: peft saves their vectors once
+        ("qwen2", 365, {"trainable_token_indices": [360, 362]}),
+        ("llama odd", 365, {"trainable_token_indices": {"embed_tokens": [361], "lm_head": [361]}}),
+        ("qwen2", 360, {"target_modules": ["q_proj", "embed_tokens"], "ensure_weight_tying": True}),
+        ("qwen2", 371, {"target_modules": ["q_proj", "embed_tokens"]}),
+    ],
+)
+def test_vectors_of_tokens_are_adapted(variant: str, tokens: int, settings: dict[str, Any], tmp_path: Path) -> None:
+    small_decoder(variant, tmp_path / "base")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    model.resize_token_embeddings(tokens)
+    adapter = adapt(model, tmp_path / "adapter", **{"task_type": "CAUSAL_LM", "target_modules": LLAMA, **settings})
+    ids = torch.tensor([[1, 2, 300, tokens - 3, tokens - 4, 9]])
+    base = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    base.resize_token_embeddings(tokens)
+    with torch.inference_mode():
+        wanted = peft.PeftModel.from_pretrained(base, str(adapter)).eval()(ids).logits
+        family = merged(adapter, tmp_path).family
+        assert isinstance(family, GenerationFamily)
+        found = family.source.model(ids)
+    torch.testing.assert_close(found, wanted[..., : found.shape[-1]], rtol=0, atol=1e-3)
+
+
+def test_added_tokens_whose_embeddings_were_not_saved(tmp_path: Path) -> None:
+    """peft saves them only where it can read the base model's size."""
+    small_decoder("qwen2", tmp_path / "base")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    model.resize_token_embeddings(363)
+    settings = {"target_modules": LLAMA, "trainable_token_indices": [360, 361, 362]}
+    adapter = adapt(model, tmp_path / "adapter", task_type="CAUSAL_LM", **settings)
+    weights = load_file(adapter / "adapter_model.safetensors")
+    kept = {name: tensor for name, tensor in weights.items() if "base_layer" not in name and "lm_head" not in name}
+    assert kept.keys() < weights.keys()
+    save_file(kept, adapter / "adapter_model.safetensors")
+    family = merged(adapter, tmp_path).family
+    assert isinstance(family, GenerationFamily)
+    assert family.source.model.config.vocabulary_size == 363
+
+
 def test_other_kinds_of_adapters_are_merged(tmp_path: Path) -> None:
     small_decoder("llama", tmp_path / "base")
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")

@@ -30,7 +30,8 @@ AUTO_CLASSES = {
 CLASSIFIER = re.compile(r"\.(classifier|score)(\.out_proj)?\.weight$")  # the adapter's own, `[labels, width]`
 LORA = re.compile(r"\.lora_")  # after a module's name
 PREFIX = "base_model.model."  # of names of weights in adapters
-COPIES = re.compile(r"\.(modules_to_save|original_module)\.weight$")  # of resized embeddings, beside their own names
+TABLES = ("weight", "base_layer.weight", "token_adapter.base_layer.weight")  # of whole embeddings in an adapter
+COPIES = re.compile(r"\.(modules_to_save|original_module|base_layer)\.weight$")  # of resized embeddings, beside their own names
 COPIED = [pattern for pattern in WANTED if not pattern.endswith((".safetensors", ".bin"))]
 
 
@@ -76,8 +77,12 @@ class MergedFolder(Folder):
                 raise SourceError(f"{self.adapter}: {fault}") from error
         if config.is_prompt_learning:
             raise SourceError(f"{self.adapter}: {settings['peft_type']} changes no weights, and cannot be merged into a model")
+        places = dict(model.named_parameters(remove_duplicate=False))
+        filled = {id(tensor) for name, tensor in places.items() if name not in loaded.missing_keys}  # also under other names
         left = [name for name in loaded.unexpected_keys if not COPIES.search(name)]
-        if unknown := [*left, *(name for name in loaded.missing_keys if ".default" in name)]:
+        left = [name for name in left if id(places.get(f"{name}.default")) not in filled]
+        lacking = [name for name in loaded.missing_keys if ".default" in name and id(places.get(name)) not in filled]
+        if unknown := [*left, *lacking]:
             fault = f"{len(unknown)} weights of it, such as {unknown[0]}, do not fit {self.base}"
             raise SourceError(f"{self.adapter}: {fault}; name its base model with --base-model")
         if missing := sorted({f"{PREFIX}{name}" for name in new} - weights.keys()):
@@ -152,14 +157,26 @@ def _open_base(transformers: Any, adapter: Path, base: Path, settings: Mapping[s
     except NotImplementedError:  # image classifiers
         return model, new
     places = {name: module for name, module in model.named_modules() if module in (table, output)}
-    sizes = [len(weights[key]) for name in places if (key := f"{PREFIX}{name}.weight") in weights]
-    if sizes and sizes[0] != len(table.weight):  # tokens were added before the training
-        model.resize_token_embeddings(sizes[0])
-    adapted = any(key.startswith(f"{PREFIX}{name}.") for name in places for key in weights)
-    if output and adapted and table.weight is output.weight and not settings.get("ensure_weight_tying"):
+    rows = [len(weights[key]) for name in places for form in TABLES if (key := f"{PREFIX}{name}.{form}") in weights]
+    if not rows and (trained := _trained_tokens(settings)):
+        rows = [max(len(table.weight), max(trained) + 1)]
+    if rows and rows[0] != len(table.weight):  # tokens were added before the training
+        model.resize_token_embeddings(rows[0])
+    # peft itself ties the vectors of single tokens.
+    adapted = [
+        name for name in places if any(key.startswith(f"{PREFIX}{name}.") and "trainable_tokens" not in key for key in weights)
+    ]
+    shared = settings.get("ensure_weight_tying") and len(adapted) < len(places)
+    if output and adapted and table.weight is output.weight and not shared:
         # Beside the base model, one of the two tables is adapted, or each in its own way: they are no longer one.
         output.weight, config.tie_word_embeddings = torch.nn.Parameter(output.weight.detach().clone()), False
     return model, new
+
+
+def _trained_tokens(settings: Mapping[str, Any]) -> set[int]:
+    """Return the ids of single tokens whose vectors the adapter has."""
+    given = settings.get("trainable_token_indices") or settings.get("token_indices") or ()
+    return {token for ids in (given.values() if isinstance(given, dict) else [given]) for token in ids}
 
 
 def _renamed(model: Any, weights: Mapping[str, Any]) -> Mapping[str, Any]:
