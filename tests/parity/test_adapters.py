@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,12 @@ from triptych_export.loading import Opened, open_checkpoint
 from triptych_serving.bundle.manifest import FILE_NAME
 from triptych_training.checkpoints.encoder import ImageCheckpoint
 
-from ..fixtures.decoders import small_decoder
+from ..fixtures.decoders import CHAT, END, TEMPLATE, small_decoder
 from ..fixtures.huggingface import small_model
 from ..fixtures.json_files import edit_json, write_json
 from .test_huggingface_images import QUICK, save
 from .test_huggingface_images import build as build_images
-from .test_huggingface_text import BERT, ROBERTA
+from .test_huggingface_text import BERT, ROBERTA, write_modules
 from .test_huggingface_text import build as build_text
 from .text_checkpoints import save_checkpoint
 
@@ -142,6 +143,26 @@ def test_an_adapter_is_exported_with_its_own_tokenizer(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["mine"]
 
 
+def test_settings_of_the_adapter_precede_those_of_other_files_of_the_base_model(tmp_path: Path) -> None:
+    """Some versions of transformers write files of their own for a template and special tokens, others one for all."""
+    adapter = decoder(tmp_path)
+    (tmp_path / "base/chat_template.jinja").write_text("of the base model", encoding="utf-8")
+    write_json(tmp_path / "base/special_tokens_map.json", {"eos_token": END, "bos_token": END})
+    write_json(tmp_path / "base/generation_config.json", {"eos_token_id": 0, "max_length": 30})
+    family = merged(adapter, tmp_path).family
+    assert isinstance(family, GenerationFamily)
+    source = family.source
+    assert (source.template, source.variables["eos_token"], source.ends) == ("of the base model", END, (0,))
+    shutil.rmtree(tmp_path / "scratch")
+    write_json(adapter / "tokenizer_config.json", {"eos_token": CHAT[1], "chat_template": TEMPLATE})
+    write_json(adapter / "generation_config.json", {"eos_token_id": 2, "max_length": 20})
+    family = merged(adapter, tmp_path).family
+    assert isinstance(family, GenerationFamily)
+    source = family.source
+    assert (source.template, dict(source.variables), source.ends) == (TEMPLATE, {"eos_token": CHAT[1]}, (2,))
+    assert source.generation["max_length"] == 20
+
+
 def test_tokens_that_were_added_before_the_training_are_kept(tmp_path: Path) -> None:
     small_decoder("llama", tmp_path / "base")
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
@@ -194,6 +215,19 @@ def test_a_sentence_encoder_keeps_its_pooling(tmp_path: Path) -> None:
     opened = merged(adapter, tmp_path)
     assert COMPARED in opened.origin["original"]
     assert isinstance(opened.family, TextFamily)
+    assert opened.family.checkpoint.pooling == "cls"
+
+
+def test_a_sentence_encoder_with_a_classifier_is_a_classifier(tmp_path: Path) -> None:
+    save_checkpoint(build_text(BERT, "Model"), BERT.tokenizer(), tmp_path / "base")
+    write_modules(tmp_path / "base", [("", "Transformer"), ("1_Pooling", "Pooling")])
+    (tmp_path / "base/1_Pooling").mkdir()
+    write_json(tmp_path / "base/1_Pooling/config.json", {"pooling_mode": "mean"})
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=3)
+    opened = merged(adapt(model, tmp_path / "adapter", task_type="SEQ_CLS", target_modules=["key"]), tmp_path)
+    assert COMPARED in opened.origin["original"]
+    assert isinstance(opened.family, TextFamily)
+    assert len(opened.family.checkpoint.labels) == 3
 
 
 def test_translation_models_and_image_classifiers_can_be_adapted(tmp_path: Path) -> None:

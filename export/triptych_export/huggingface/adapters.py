@@ -16,7 +16,9 @@ import torch
 
 from triptych.extras import install_command
 from triptych_export.errors import SourceError
+from triptych_export.huggingface.checkpoint.text import MODULES
 from triptych_export.huggingface.folder import ADAPTER, CONFIG, WANTED, Folder, one_line, open_folder
+from triptych_export.huggingface.tokenizers.special_tokens import CONFIG as TOKENIZER_CONFIG
 
 # transformers' class of the base model, by the adapter's task; without a task, the adapter names the class.
 AUTO_CLASSES = {
@@ -30,6 +32,7 @@ AUTO_CLASSES = {
 CLASSIFIER = re.compile(r"\.(classifier|score)(\.out_proj)?\.weight$")  # the adapter's own, `[labels, width]`
 LORA = re.compile(r"\.lora_")  # after a module's name
 PREFIX = "base_model.model."  # of names of weights in adapters
+TEMPLATES = ("chat_template.jinja", "chat_template.json")  # beside the member of the tokenizer's settings
 TABLES = ("weight", "base_layer.weight", "token_adapter.base_layer.weight")  # of whole embeddings in an adapter
 COPIES = re.compile(r"\.(modules_to_save|original_module|base_layer)\.weight$")  # of resized embeddings, beside their own names
 COPIED = [pattern for pattern in WANTED if not pattern.endswith((".safetensors", ".bin"))]
@@ -110,15 +113,33 @@ def merge_adapter(folder: Folder, base_model: str, target: Path) -> MergedFolder
     except Exception as error:  # whatever the library raises
         raise SourceError(f"{folder.path}: adapters of type {kind} cannot be merged: {one_line(error)}") from error
     target.mkdir(parents=True)
+    model.save_pretrained(target)
+    # The folders' own files replace what transformers has written beside the weights.
     for place in (base.path, folder.path):
-        for path in sorted({path for pattern in COPIED for path in place.glob(pattern)}):
-            if path.name != ADAPTER and not path.name.endswith(".index.json"):
+        for path in sorted({path for pattern in COPIED for path in place.glob(pattern)} - _superseded(place, folder, model)):
+            if path.name not in (ADAPTER, CONFIG) or path.parent != place:
                 (target / path.relative_to(place)).parent.mkdir(exist_ok=True)
                 shutil.copyfile(path, target / path.relative_to(place))
         for path in place.glob("*_Dense"):
             shutil.copytree(path, target / path.name, dirs_exist_ok=True)
-    model.save_pretrained(target)
     return merged
+
+
+def _superseded(place: Path, adapter: Folder, model: Any) -> set[Path]:
+    """List the files of a base model's folder that the adapter replaces, beside those of the same name, and indices of weights.
+
+    Settings of a tokenizer are in several files, and each version of transformers writes others.
+    """
+    names = {path.name for path in place.glob("*.index.json")}
+    if place != adapter.path:
+        own = adapter.read_json(TOKENIZER_CONFIG)
+        if own is not None:
+            names |= {"special_tokens_map.json", "added_tokens.json"}
+        if any(map(adapter.has, TEMPLATES)) or (own or {}).get("chat_template"):
+            names |= set(TEMPLATES)
+        if model.base_model is not model:  # of a sentence encoder, and this has another head
+            names.add(MODULES)
+    return {place / name for name in names}
 
 
 def _base_folder(folder: Folder, settings: Mapping[str, Any], base_model: str) -> Folder:
