@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from triptych_export.bundle_files import FOUR_BITS, WEIGHT_PRECISION
-from triptych_export.errors import SourceError
+from triptych_export.errors import ExportError, SourceError
 from triptych_export.families.autoencoder import AutoencoderFamily
 from triptych_export.families.family import Family
 from triptych_export.families.generation import GenerationFamily
@@ -113,9 +113,16 @@ def open_checkpoint(name: str, options: ExportOptions, scratch: Path) -> Opened:
     if is_word_file(Path(name)):
         return Opened(_static(load_word_file(Path(name)), name, options), (Path(name),), {})
     folder = open_gguf(Path(name)) if name.endswith(SUFFIX) else open_folder(name, options.revision)
-    if folder.has(ADAPTER) and not weight_files(folder.path):
+    if folder.has(ADAPTER) and not (whole := weight_files(folder.path)):
         merged = merge_adapter(folder, options.base_model, scratch / "merged")
-        return _open_folder(merged, options)._replace(weights=(*merged.weights, *weight_files(merged.base)))
+        try:
+            opened = _open_folder(merged, options)
+        except ExportError as error:  # the merged folder is removed at the end
+            raise type(error)(str(error).replace(str(merged.path), f"{merged.adapter} with {merged.base}")) from error
+        return opened._replace(weights=(*merged.weights, *weight_files(merged.base)))
+    if folder.has(ADAPTER) and (own := sorted(folder.path.glob("adapter_model.*"))):
+        fault = f"has weights of a PEFT adapter, {own[0].name}, and of a whole model, {whole[0].name}"
+        raise SourceError(f"{folder.path}: {fault}; move those that are not wanted into another folder")
     if options.base_model:
         raise SourceError(f"base_model: only for PEFT adapters; {name} is none")
     return _open_folder(folder, options)

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import peft
 import pytest
 import torch
 import transformers
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForImageClassification, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
@@ -22,7 +24,7 @@ from triptych_export.families.text import TextFamily
 from triptych_export.families.translation import TranslationFamily
 from triptych_export.huggingface.adapters import merge_adapter
 from triptych_export.huggingface.architectures.registry import load
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import LFS, Folder
 from triptych_export.loading import Opened, open_checkpoint
 from triptych_serving.bundle.manifest import FILE_NAME
 from triptych_training.checkpoints.encoder import ImageCheckpoint
@@ -37,6 +39,7 @@ from .test_huggingface_text import build as build_text
 from .text_checkpoints import save_checkpoint
 
 COMPARED = " outputs as in peft"
+WEIGHTS = "adapter/adapter_model.safetensors"
 LLAMA = ["q_proj", "v_proj", "down_proj"]
 
 
@@ -265,6 +268,15 @@ def change(name: str, value: Any) -> Callable[[Path], None]:
     return lambda tmp_path: edit_json(tmp_path / "adapter/adapter_config.json", **{name: value})
 
 
+def pickled(tmp_path: Path) -> None:
+    (tmp_path / WEIGHTS).unlink()
+    torch.save({"weight": partial(print, "code was run")}, tmp_path / "adapter/adapter_model.bin")
+
+
+def whole(tmp_path: Path) -> None:
+    shutil.copy(tmp_path / "base/model.safetensors", tmp_path / "adapter")
+
+
 def other_base(tmp_path: Path) -> None:
     small_decoder("qwen2", tmp_path / "other")
     edit_json(tmp_path / "adapter/adapter_config.json", base_model_name_or_path=str(tmp_path / "other"))
@@ -280,8 +292,28 @@ def other_base(tmp_path: Path) -> None:
         ),
         (change("peft_type", "MAGIC"), "peft cannot load it with base model"),
         (change("task_type", "MAGIC"), "peft cannot load it with base model"),
-        (lambda tmp_path: (tmp_path / "adapter/adapter_model.safetensors").unlink(), "peft cannot load it with base model"),
-        (lambda tmp_path: (tmp_path / "base/config.json").unlink(), "base: not a checkpoint folder, missing config.json"),
+        (
+            lambda tmp_path: (tmp_path / WEIGHTS).unlink(),
+            "holds no adapter_model.safetensors.*; there are: README.md, ",
+        ),
+        (lambda tmp_path: (tmp_path / WEIGHTS).write_bytes(b"x"), r"adapter_model.safetensors: is damaged or cut short \("),
+        (lambda tmp_path: (tmp_path / WEIGHTS).write_bytes(LFS + b"\n"), "only a pointer of git-lfs"),
+        (pickled, r"adapter_model\.bin: holds more than weights, or is damaged"),
+        (whole, "has weights of a PEFT adapter, adapter_model.safetensors, and of a whole model, model.safetensors; move"),
+        (
+            lambda tmp_path: (tmp_path / "base/config.json").unlink(),
+            "^base model .*base: not a checkpoint folder, missing ",
+        ),
+        (
+            lambda tmp_path: edit_json(tmp_path / "base/config.json", quantization_config={"quant_method": "gptq", "bits": 4}),
+            "^base model .*base: config.json has a quantization_config: .* full precision with --base-model",
+        ),
+        (
+            lambda tmp_path: edit_json(
+                tmp_path / "adapter/adapter_config.json", task_type=None, auto_mapping={"base_model_class": "MyModel"}
+            ),
+            "transformers has no model class 'MyModel'; set task_type in adapter_config.json: CAUSAL_LM, ",
+        ),
         (other_base, "peft cannot load it with base model .*other"),
     ],
 )
@@ -290,6 +322,25 @@ def test_what_cannot_be_merged_is_refused(spoil: Callable[[Path], None], fault: 
     spoil(tmp_path)
     with pytest.raises(SourceError, match=fault):
         merged(tmp_path / "adapter", tmp_path)
+
+
+def test_errors_name_the_folders_that_stay(tmp_path: Path) -> None:
+    adapter = decoder(tmp_path)
+    edit_json(tmp_path / "base/config.json", summary_activation="tanh")
+    place = re.escape(f"{adapter} with {tmp_path / 'base'}")
+    with pytest.raises(SourceError, match=f"^{place}/config.json: summary_activation: "):
+        merged(adapter, tmp_path)
+
+
+def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = decoder(tmp_path)
+
+    def fill(*arguments: object, **options: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(transformers.PreTrainedModel, "save_pretrained", fill)
+    with pytest.raises(SourceError, match=f"cannot be written to {tmp_path}: .*No space left.*another --out"):
+        merged(adapter, tmp_path)
 
 
 def test_weights_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -> None:

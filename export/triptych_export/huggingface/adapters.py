@@ -4,6 +4,7 @@ peft and transformers load and merge them. Source: https://huggingface.co/docs/p
 """
 
 import importlib
+import pickle
 import re
 import shutil
 import warnings
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from triptych.extras import install_command
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.text import MODULES
-from triptych_export.huggingface.folder import ADAPTER, CONFIG, WANTED, Folder, one_line, open_folder
+from triptych_export.huggingface.folder import ADAPTER, CONFIG, WANTED, Folder, one_line, open_folder, pointer_remedy
 from triptych_export.huggingface.tokenizers.special_tokens import CONFIG as TOKENIZER_CONFIG
 
 # transformers' class of the base model, by the adapter's task; without a task, the adapter names the class.
@@ -63,11 +65,11 @@ class MergedFolder(Folder):
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         settings = Folder(self.adapter).members(ADAPTER)
+        weights = self._read_weights(peft)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 config = peft.PeftConfig.from_pretrained(str(self.adapter))
-                weights = peft.utils.load_peft_weights(str(self.adapter), device="cpu")
                 base, new = _open_base(transformers, self.adapter, self.base, settings, weights)
                 weights = _renamed(base, weights)
                 if modules := {LORA.split(name.removeprefix(PREFIX))[0] for name in weights if LORA.search(name)}:
@@ -77,7 +79,8 @@ class MergedFolder(Folder):
                 loaded = peft.set_peft_model_state_dict(model, dict(weights))
             except Exception as error:  # whatever the libraries raise
                 fault = f"peft cannot load it with base model {self.base}: {one_line(error)}"
-                raise SourceError(f"{self.adapter}: {fault}") from error
+                remedy = next(filter(None, map(pointer_remedy, sorted(self.base.glob("*.safetensors")))), "")
+                raise SourceError(f"{self.adapter}: {fault}{remedy}") from error
         if config.is_prompt_learning:
             raise SourceError(f"{self.adapter}: {settings['peft_type']} changes no weights, and cannot be merged into a model")
         places = dict(model.named_parameters(remove_duplicate=False))
@@ -92,6 +95,20 @@ class MergedFolder(Folder):
             fault = f"{len(missing)} weights are neither in it nor in {self.base}, such as {missing[0].removeprefix(PREFIX)}"
             raise SourceError(f"{self.adapter}: {fault}; peft does not save them unless modules_to_save names them")
         return model.eval()
+
+    def _read_weights(self, peft: Any) -> Mapping[str, Any]:
+        """Read the adapter's own weights, of a pickle nothing else; raises SourceError if they are missing or damaged."""
+        if not self.weights:
+            there = ", ".join(sorted(path.name for path in self.adapter.iterdir()))
+            raise SourceError(f"{self.adapter}: holds no adapter_model.safetensors or adapter_model.bin; there are: {there}")
+        path = self.weights[-1]  # as in peft: safetensors take precedence
+        try:
+            weights: Mapping[str, Any] = peft.utils.load_peft_weights(str(self.adapter), device="cpu")
+        except pickle.UnpicklingError as error:
+            raise SourceError(f"{path}: holds more than weights, or is damaged: pickles are loaded weights-only") from error
+        except Exception as error:  # whatever the libraries raise
+            raise SourceError(f"{path}: is damaged or cut short ({one_line(error)}){pointer_remedy(path)}") from error
+        return weights
 
 
 def merge_adapter(folder: Folder, base_model: str, target: Path) -> MergedFolder:
@@ -113,7 +130,11 @@ def merge_adapter(folder: Folder, base_model: str, target: Path) -> MergedFolder
     except Exception as error:  # whatever the library raises
         raise SourceError(f"{folder.path}: adapters of type {kind} cannot be merged: {one_line(error)}") from error
     target.mkdir(parents=True)
-    model.save_pretrained(target)
+    try:
+        model.save_pretrained(target)
+    except SafetensorError as error:
+        fault = f"the merged model cannot be written to {target.parent.parent}: {one_line(error)}"
+        raise SourceError(f"{folder.path}: {fault}; free space there, or write to another --out") from error
     # The folders' own files replace what transformers has written beside the weights.
     for place in (base.path, folder.path):
         for path in sorted({path for pattern in COPIED for path in place.glob(pattern)} - _superseded(place, folder, model)):
@@ -150,10 +171,13 @@ def _base_folder(folder: Folder, settings: Mapping[str, Any], base_model: str) -
     revision = "" if base_model or Path(name).is_dir() else str(settings.get("revision") or "")
     try:
         base = open_folder(name, revision)
+        config = base.config  # raises SourceError if it is no checkpoint
     except SourceError as error:
         remedy = "" if base_model else f", named by {folder.path / ADAPTER}; name another with --base-model"
         raise SourceError(f"base model {error}{remedy}") from error
-    base.config  # noqa: B018  # raises SourceError if it is no checkpoint
+    if "quantization_config" in config:
+        remedy = "adapters are not merged into quantized weights; name the model in full precision with --base-model"
+        raise SourceError(f"base model {base.path}: {CONFIG} has a quantization_config: {remedy}")
     return base
 
 
@@ -171,7 +195,10 @@ def _open_base(transformers: Any, adapter: Path, base: Path, settings: Mapping[s
     if own and hasattr(config, "quantization_config"):  # of the training; the weights of the base model are not quantized
         del config.quantization_config
     options = {"config": config, "local_files_only": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
-    model, info = getattr(transformers, name).from_pretrained(base, **options)
+    model_class = getattr(transformers, str(name), None)
+    if not hasattr(model_class, "from_pretrained"):
+        raise ValueError(f"transformers has no model class {name!r}; set task_type in {ADAPTER}: {', '.join(AUTO_CLASSES)}")
+    model, info = model_class.from_pretrained(base, **options)
     new = {*info["missing_keys"], *(each[0] for each in info["mismatched_keys"])}
     try:
         table, output = model.get_input_embeddings(), model.get_output_embeddings()
