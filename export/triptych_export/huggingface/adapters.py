@@ -195,7 +195,7 @@ def _open_base(transformers: Any, adapter: Path, base: Path, settings: Mapping[s
     if own and hasattr(config, "quantization_config"):  # of the training; the weights of the base model are not quantized
         del config.quantization_config
     options = {"config": config, "local_files_only": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
-    model_class = getattr(transformers, str(name), None)
+    model_class: Any = getattr(transformers, str(name), None)
     if not hasattr(model_class, "from_pretrained"):
         raise ValueError(f"transformers has no model class {name!r}; set task_type in {ADAPTER}: {', '.join(AUTO_CLASSES)}")
     model, info = model_class.from_pretrained(base, **options)
