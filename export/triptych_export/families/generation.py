@@ -33,6 +33,7 @@ from triptych_export.parity.generation import (
     check_generation,
     compare_generation,
     draw_prompts,
+    draw_texts,
     perplexity,
     score,
     speeds,
@@ -55,8 +56,8 @@ MOST_CHARACTERS = 16  # of a token; the rest of a long text is not tokenized
 class GenerationFamily:
     """A decoder-only model, trained here or elsewhere; an ONNX file that is kept has its own precision alone.
 
-    `texts` are for calibration, parity and perplexity; without them tokens are drawn, and there is no perplexity. `shipped` are
-    the precisions that the bundle will have.
+    `texts` are for calibration, parity and perplexity; without them the model writes some, prompts are random tokens, and
+    there is no perplexity. `shipped` are the precisions that the bundle will have.
     """
 
     def __init__(self, source: GenerationSource, texts: Sequence[str], shipped: Sequence[str]) -> None:
@@ -64,6 +65,7 @@ class GenerationFamily:
         self.source, self.precisions = source, self.default_precisions or written_precisions(shipped)
         self.default_name, self.provenance = source.family, source.provenance
         self.texts = texts or source.samples
+        self._samples: Sequence[list[int]] = ()  # what calibration and comparison read, known once the graphs are written
 
     def describe(self) -> Description:
         config = self.source.model.config
@@ -79,17 +81,17 @@ class GenerationFamily:
     def write(self, folder: Path, say: Say) -> None:
         if missing := self.provenance.get("chat_not_carried_over"):
             say(f"chat not carried over: {missing}")
-        write_generation(self.source, folder, say, self._read or self._random, self.precisions)
+        self._samples = write_generation(self.source, folder, say, self._read, self.precisions)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Check fp32 token by token, measure the other precisions and, with texts, perplexity."""
         say("comparing the bundle with PyTorch, token by token")
         bundle = open_bundle(folder)
         longest = min(NEW_TOKENS, self.source.model.config.max_positions // 2)
-        parity, texts = {}, self._read or self._prompts
+        parity, texts = {}, self._samples or self._prompts
         if "fp32" in self.precisions:
             parity["fp32"], found = check_generation(self.source, bundle, self._prompts, longest)
-            texts = self._read or found
+            texts = self._samples or found
             free_memory(self.source.model)
         say("scoring texts in all precisions")
         scores = {p: score(bundle, p, texts) for p in bundle.manifest.precisions if self._read or p != "fp32"}
@@ -106,22 +108,17 @@ class GenerationFamily:
         return parity, metrics
 
     @property
-    def _count(self) -> int:
-        """Number of prompts; fewer for a large model."""
-        size = sum(parameter.numel() for parameter in self.source.model.parameters()) or 1
-        return max(FEWEST_PROMPTS, min(MOST_PROMPTS, WORK // size))
-
-    @property
     def _prompts(self) -> list[list[int]]:
         """Return parts of the texts, of ragged lengths, or random tokens."""
         texts, longest = self._read, self.source.model.config.max_positions // 2
-        starts = [(index // len(texts) * LONGEST, texts[index % len(texts)]) for index in range(self._count if texts else 0)]
+        count = count_samples(self.source) if texts else 0
+        starts = [(index // len(texts) * LONGEST, texts[index % len(texts)]) for index in range(count)]
         cut = [text[start % len(text) :][: min(1 + index % LONGEST, longest)] for index, (start, text) in enumerate(starts)]
         return cut or self._random
 
     @cached_property
     def _random(self) -> list[list[int]]:
-        return draw_prompts(self.source, self._count)
+        return draw_prompts(self.source, count_samples(self.source))
 
     @cached_property
     def _read(self) -> list[list[int]]:
@@ -129,16 +126,26 @@ class GenerationFamily:
         if self.source.tokenizer is None:
             return []
         longest = min(READ, self.source.model.config.max_positions)
-        texts = [text[: longest * MOST_CHARACTERS] for text in spread(self.texts, max(TEXTS, self._count))]
+        texts = [text[: longest * MOST_CHARACTERS] for text in spread(self.texts, max(TEXTS, count_samples(self.source)))]
         found = [encoding.ids[:longest] for encoding in self.source.tokenizer.encode_batch(texts)]
         return [ids for ids in found if len(ids) > 1]
 
 
 def write_generation(
     source: GenerationSource, folder: Path, say: Say, samples: Sequence[list[int]], precisions: Sequence[str]
-) -> None:
-    """Write graphs, tokenizer or colours, chat template and a first manifest; int8 is calibrated with `samples`."""
+) -> Sequence[list[int]]:
+    """Write graphs, tokenizer or colours, chat template and a first manifest; int8 is calibrated with `samples`.
+
+    Returns the samples. If there are none, but precisions to compare with fp32, they are texts that the model writes: random
+    tokens would be further from what it will read (Liu et al. 2023, LLM-QAT).
+    """
     folder.mkdir()
+    if source.tokenizer is not None:
+        write_tokenizer(source.tokenizer, folder / "tokenizer.json")
+    if source.template:
+        (folder / TEMPLATE).write_text(source.template, encoding="utf-8")
+    if source.colours is not None:
+        np.save(folder / COLOURS, source.colours)
     banned = tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
     settings = GraphSettings(suppressed=banned, edits_last=True, renormalizes=bool(source.generation.get("renormalize", False)))
     # One trace gives all graphs but int8, whose model is calibrated, and float16.
@@ -159,13 +166,18 @@ def write_generation(
                 write_graph(graph, folder / f"{kind}.{precision}.onnx", file, converted)
             del graph
         free_memory(source.model, model, prepared)
-    if source.tokenizer is not None:
-        write_tokenizer(source.tokenizer, folder / "tokenizer.json")
-    if source.template:
-        (folder / TEMPLATE).write_text(source.template, encoding="utf-8")
-    if source.colours is not None:
-        np.save(folder / COLOURS, source.colours)
+        if not samples and "fp32" in alike and len(precisions) > 1:
+            say("sampling texts from the model, since none were given")
+            write_manifest(folder, generation_manifest(source, ["fp32"]))
+            samples = draw_texts(source, open_bundle(folder), count_samples(source))
     write_manifest(folder, generation_manifest(source, precisions))
+    return samples
+
+
+def count_samples(source: GenerationSource) -> int:
+    """Return the number of prompts or texts to compare; fewer for a large model."""
+    size = sum(parameter.numel() for parameter in source.model.parameters()) or 1
+    return max(FEWEST_PROMPTS, min(MOST_PROMPTS, WORK // size))
 
 
 def generation_manifest(source: GenerationSource, precisions: Sequence[str] = PRECISIONS) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Rows join and leave between steps, so that the rows of a step are at different p
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from triptych_export.generation_source import GenerationSource
 from triptych_export.parity.comparison import BATCHES, NEAR, TIE, TOLERANCE, affordable, tokens_per_second
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import FP16, TextGenerationManifest
+from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
 from triptych_serving.decoding.prompt_cache import PromptGraphs, PromptKVCache
@@ -30,6 +32,8 @@ from triptych_serving.scheduling.request import Finish, Row
 
 SEED, SHORTEST, LONGEST = 25, 1, 40  # tokens of a random prompt
 SCORED = 64  # tokens that are scored together
+DRAWN, DRAWN_TOGETHER = 128, 16  # new tokens of a text that the model writes, and texts at a time
+USUAL = SearchParams(sampling_topk=50, sampling_topp=0.95, seed=SEED)  # how texts are sampled
 Array = NDArray[Any]
 Ids = list[int]
 
@@ -42,11 +46,24 @@ def draw_prompts(source: GenerationSource, count: int) -> list[Ids]:
     return [dice.choices(usual, k=dice.randint(SHORTEST, longest)) for _ in range(count)]
 
 
-@contextmanager
-def open_decoder(bundle: Bundle, precision: str, slots: int) -> Iterator[Callable[[Sequence[Ids], int], list[Ids]]]:
-    """Start the serving engine with one worker of `slots` rows; yields a function that continues prompts greedily.
+def draw_texts(source: GenerationSource, bundle: Bundle, count: int) -> list[Ids]:
+    """Let fp32 write texts, each from the model's start or else a random token; the seed is fixed."""
+    dice, config = random.Random(SEED), source.model.config
+    usual = [id for id in range(config.output_count) if id not in {*source.ends, source.pad}]
+    first = [[dice.choice(usual)] if source.start is None else [source.start] for _ in range(count)]
+    with open_decoder(bundle, "fp32", affordable(bundle, DRAWN_TOGETHER), samples=True) as decode:
+        outputs = decode(first, min(DRAWN, config.max_positions // 2))
+    return [[*prompt, *output] for prompt, output in zip(first, outputs, strict=True)]
 
-    It takes prompts and the largest number of new tokens. An end is included: the model's first one, whichever was decoded.
+
+@contextmanager
+def open_decoder(
+    bundle: Bundle, precision: str, slots: int, samples: bool = False
+) -> Iterator[Callable[[Sequence[Ids], int], list[Ids]]]:
+    """Start the serving engine with one worker of `slots` rows; yields a function that continues prompts.
+
+    Tokens are the likeliest ones or, with `samples`, drawn from the likelier ones. It takes prompts and the largest number of
+    new tokens. An end is included: the model's first one, whichever was decoded.
     """
     manifest = bundle.manifest_of(TextGenerationManifest)
     lanes = PromptLaneFactory(bundle, precision, PromptOptions(manifest.limits.max_context, slots, threads=1, prefix_bytes=0))
@@ -54,7 +71,14 @@ def open_decoder(bundle: Bundle, precision: str, slots: int) -> Iterator[Callabl
 
     def decode(prompts: Sequence[Ids], longest: int) -> list[Ids]:
         rows = [
-            Row(prompt[:1], len(prompt) - 1 + longest, prefix=tuple(prompt[1:]), prompt=len(prompt) - 1) for prompt in prompts
+            Row(
+                prompt[:1],
+                len(prompt) - 1 + longest,
+                replace(USUAL, sample=index) if samples else GREEDY,
+                prefix=tuple(prompt[1:]),
+                prompt=len(prompt) - 1,
+            )
+            for index, prompt in enumerate(prompts)
         ]
         run_rows(engine, rows, "prompts")
         end = list(manifest.tokens.ends[:1])

@@ -14,7 +14,7 @@ COMMON = neutral(
     dtype torch_dtype
     initializer_range gradient_checkpointing chunk_size_feed_forward tf_legacy_loss finetuning_task task_specific_params
     label2id id2label num_labels _num_labels problem_type language name custom_pipelines transformers.js_config
-    bos_token_id eos_token_id pad_token_id cls_token_id sep_token_id decoder_start_token_id
+    bos_token_id eos_token_id pad_token_id cls_token_id sep_token_id unk_token_id decoder_start_token_id
     """
     + " ".join(MEMBERS),
     is_decoder=(False,),
