@@ -95,7 +95,18 @@ def write_document(target: DocumentTarget | None, content: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all, behind a link too; pipes and devices are written to. Raises OSError."""
+    """Write a file as a whole or not at all, behind a link too; pipes and devices are written to.
+
+    Raises:
+        OSError: It cannot be written; names `path`, not a temporary file or, as on a full disk, none.
+    """
+    try:
+        _replace_file(path, content)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _replace_file(path: Path, content: bytes) -> None:
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return

@@ -22,7 +22,4 @@ def write(path: Path, text: str) -> None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
         return
-    try:
-        replace_file(path, content)
-    except OSError as error:  # with the user's path instead of the temporary file's
-        raise OSError(error.errno, error.strerror, str(path)) from error
+    replace_file(path, content)

@@ -77,13 +77,9 @@ def check_file(_context: click.Context, _parameter: click.Parameter, value: Path
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a file as a whole or not at all. Raises OSError: it cannot be written; names the file."""
-    from triptych_client.files import replace_file
+    from triptych_client.files import replace_file  # not at start-up: the client takes long to import
 
-    try:
-        replace_file(path, content)
-    except OSError as error:  # of a full disk, without a name
-        error.filename = error.filename or str(path)
-        raise
+    replace_file(path, content)
 
 
 def picture_file(*names: str, help: str, required: bool = False) -> Callable[[Function], Function]:
