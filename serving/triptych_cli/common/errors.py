@@ -2,7 +2,6 @@
 
 import importlib
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -34,13 +33,3 @@ def needs(module: str, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is not installed; run: {install_command(extra)}") from error
-
-
-@contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """End the command on SIGTERM as on Ctrl-C, so that its scratch folders are removed; the exit code is 143."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

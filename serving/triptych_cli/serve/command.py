@@ -2,31 +2,15 @@
 
 import asyncio
 import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
 
+from triptych.signals import on_sigterm
 from triptych_cli.common import options
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import option, optional
 from triptych_cli.serve import flags
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """End the process with code 0 on SIGTERM until the server handles it; process 1 of a container would not receive it."""
-    if threading.current_thread() is not threading.main_thread():  # Python has signal handlers only there
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @click.command(name="serve", cls=flags.GroupedHelp)
@@ -62,7 +46,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 @flags.observability
 @flags.gateway
 @flags.help_all
-@_ended_by_sigterm()
+@on_sigterm(lambda _: os._exit(0))  # until the server handles it; process 1 of a container would not receive it
 def command(host: str, slots: int | None, **values: Any) -> None:
     """Serve a model repository over gRPC, and over HTTP if a port for it is given.
 

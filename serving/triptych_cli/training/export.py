@@ -1,11 +1,13 @@
 """`triptych export`: export a checkpoint as a bundle."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from triptych_cli.common.errors import ended_by_sigterm, needs, one_line
+from triptych.signals import on_sigterm
+from triptych_cli.common.errors import SIGNALLED, needs, one_line
 from triptych_cli.common.options import refuse_given, text_of
 
 
@@ -120,6 +122,7 @@ def command(
         click.echo(out)
         return
     options = ExportOptions(out, version=version or 0, precisions=precisions or None, **values)
-    with ended_by_sigterm(), one_line(ExportError, TrainingError, ServingError):
+    # So that scratch folders are removed, as on Ctrl-C.
+    with on_sigterm(lambda number: sys.exit(SIGNALLED + number)), one_line(ExportError, TrainingError, ServingError):
         folder = export(checkpoint, options, lambda line: click.echo(line, err=True))
     click.echo(folder)
