@@ -59,7 +59,6 @@ from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES, TRANSLATION, SourceFrame, TargetFrame, TranslationManifest
 from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.shortlist import read_shortlist
-from triptych_serving.runtime.process import trim_heap
 from triptych_text.languages import UNDETERMINED
 from triptych_text.translation_scores import score_translations
 from triptych_training.checkpoints.translation import CONFIGS
@@ -179,14 +178,13 @@ class TranslationFamily:
                 model(torch.tensor([source]), torch.tensor([[model.config.bos_id, *answer]]))
 
     def _release(self) -> None:
-        """Free the weights, even where the tracing library still holds a reference to the module."""
+        """Free the weights, and leave a model that only has their shapes."""
         if isinstance(self.source.model, OnnxSeq2Seq):
             return
-        for parameter in self.source.model.parameters():
-            parameter.data = torch.empty(0)
-        trim_heap()
         with torch.device("meta"):
-            self.source = replace(self.source, model=make_translation_model(self.source.model.config))
+            shapes = make_translation_model(self.source.model.config)
+        free_memory(shapes, self.source.model)
+        self.source = replace(self.source, model=shapes)
 
     @cached_property
     def _known_pairs(self) -> tuple[list[list[int]], list[str]]:
