@@ -1,9 +1,9 @@
 """Llama and its relatives: RMS norm, rotary positions, and a gated feed-forward network (but for those of AFM and Apertus).
 
 Llama, Touvron et al. 2023; Mistral and Ministral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3,
-Bakouch et al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, Granite Team 2024; GLM, GLM Team
-2024; Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025; EXAONE 4, LG AI Research 2025; Seed-OSS,
-ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025; Apertus, Swiss AI 2025.
+Bakouch et al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, also 4 (attention only),
+Granite Team 2024 and 2025; GLM, GLM Team 2024; Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025;
+EXAONE 4, LG AI Research 2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025; Apertus, Swiss AI 2025.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,6 +62,16 @@ HUNYUAN_NEUTRAL = {
         use_mla=(False,),
         use_qk_norm=(True,),
         use_rotary_pos_emb=(True,),
+    ),
+}
+GRANITE4_NEUTRAL = {
+    **NEUTRAL,
+    **neutral(  # of state-space layers and experts, which dense models do not have
+        "init_method mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head mamba_d_state mamba_expand mamba_n_groups "
+        "mamba_n_heads mamba_proj_bias time_step_limit num_experts_per_tok output_router_logits router_aux_loss_coef "
+        "intermediate_size",
+        normalization_function=("rmsnorm",),
+        num_local_experts=(0,),
     ),
 }
 PHI3_NEUTRAL = {
@@ -182,6 +192,20 @@ def _granite_changes(folder: Folder, _: GptConfig) -> Mapping[str, Change]:
     branches, logits = _factor(folder, "residual_multiplier"), 1 / _factor(folder, "logits_scaling")
     outputs = (f"{LAYERS}.attention.output", f"{LAYERS}.feedforward.contract")
     return {**dict.fromkeys(outputs, lambda weight: weight * branches), "norm": lambda weight: weight * logits}
+
+
+def _granite4_members(folder: Folder) -> dict[str, Any]:
+    members, config = _granite_members(folder), folder.config
+    layers = range(members["layers"])
+    if config.get("num_local_experts", 8) != 0:
+        raise ValueError(f"num_local_experts: {config.get('num_local_experts', 8)!r:.60} is not supported; supported: 0")
+    kinds = config.get("layers_block_type") or config.get("layer_types")
+    if not isinstance(kinds, list) or len(kinds) != len(layers) or not set(kinds) <= {"attention", GLOBAL}:
+        raise ValueError(f"layer_types: {kinds!r:.80}; {len(layers)} times 'attention' is supported, but no state-space layers")
+    if (positions := config.get("position_embedding_type")) not in (None, "nope", "rope"):
+        raise ValueError(f"position_embedding_type: {positions!r:.60} is not supported; supported: 'rope', 'nope'")
+    width = positive(folder, "shared_intermediate_size", 1_024)
+    return {**members, "feedforward_dim": width, "unrotated_layers": () if positions == "rope" else layers}
 
 
 def _factor(folder: Folder, name: str) -> float:
@@ -307,6 +331,11 @@ OLMO2_RULES = (
     Rule(f"{LAYERS}.feedforward_residual.output_norm", f"{LAYERS}.post_feedforward_layernorm"),
     *LLAMA_RULES,
 )
+GRANITE4_RULES = (
+    *split_rules(f"{LAYERS}.shared_mlp.input_linear", f"{LAYERS}.feedforward.gate", f"{LAYERS}.feedforward.expand"),
+    Rule(f"{LAYERS}.feedforward.contract", f"{LAYERS}.shared_mlp.output_linear"),
+    *LLAMA_RULES,
+)
 PHI3_RULES = (Rule(QUERY_KEY_VALUE, f"{LAYERS}.self_attn.qkv_proj"), *GLM_RULES)
 _llama = partial(DecoderMapping, rules=LLAMA_RULES, prefixes=("model.",), neutral=NEUTRAL, ignored=CONSTANTS)
 _gemma = partial(_llama, neutral=GEMMA_NEUTRAL, tied=True)
@@ -330,6 +359,12 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "glm": _llama("GlmForCausalLM", _glm_members, rules=GLM_RULES, changes=neighbours_rotated),
     "glm4": _llama("Glm4ForCausalLM", _glm4_members, rules=GLM4_RULES, changes=neighbours_rotated),
     "granite": _llama("GraniteForCausalLM", _granite_members, changes=_granite_changes),
+    "granitemoehybrid": _llama(
+        *("GraniteMoeHybridForCausalLM", _granite4_members),
+        rules=GRANITE4_RULES,
+        changes=_granite_changes,
+        neutral=GRANITE4_NEUTRAL,
+    ),
     "helium": _llama("HeliumForCausalLM", _helium_members, changes=neighbours_rotated),
     HUNYUAN: _llama("HunYuanDenseV1ForCausalLM", _hunyuan_members, rules=HUNYUAN_RULES, neutral=HUNYUAN_NEUTRAL),
     "llama": _llama("LlamaForCausalLM", llama_members),
