@@ -39,7 +39,7 @@ from triptych_serving.server import ServerOptions
 from ..fixtures.certificates import LOCAL, Authority
 from ..fixtures.encoders import png, write_cross_encoder, write_every_bundle, write_text_bundle
 from ..fixtures.framed import copy_framed
-from ..fixtures.toy import HERE, copy_bundle, edit_manifest
+from ..fixtures.toy import HERE, copy_bundle, copy_pair
 from .support.in_process import OPTIONS, Pace, local_server, options_of, options_of_flags, serving
 from .support.processes import PATIENCE_SECONDS, eventually
 
@@ -275,26 +275,14 @@ def test_texts_in_the_language_of_the_target_stay(served: Served, monkeypatch: p
 
 def test_codes_of_argos_translate(tmp_path: Path) -> None:
     for near, far in (("en", "zh-Hant"), ("en", "pt-BR"), ("nb", "en"), ("pt-BR", "de"), ("sv", "no")):
-        edit_manifest(
-            copy_bundle(tmp_path, f"{near}-{far}"),
-            lambda manifest, pair=(near, far): manifest.update(source_languages=[pair[0]], target_languages=[pair[1]]),
-        )
+        copy_pair(tmp_path, near, far)
     with opened(options_of(tmp_path)) as served:
 
         def translated(source: str, target: str, q: str = TEXTS[0]) -> tuple[int, Any]:
             return served.post("/translate", {"q": q, "source": source, "target": target})[:2]
 
-        pairs = [
-            ("en", "zt"),
-            ("en", "zh-Hant"),
-            ("en", "PB"),
-            ("en", "pt-BR"),
-            ("nb", "en"),
-            ("no", "en"),
-            ("pb", "de"),
-            ("sv", "nb"),
-        ]
-        assert [translated(*pair)[0] for pair in pairs] == [200] * len(pairs)
+        pairs = ("en zt", "en zh-Hant", "en PB", "en pt-BR", "nb en", "no en", "pb de", "sv nb")
+        assert [translated(*pair.split())[0] for pair in pairs] == [200] * len(pairs)
         assert translated("en", "zh-Hans")[0] == 404
         norwegian = "Hvor er jernbanestasjonen, og hvordan kommer jeg dit?"
         assert translated("auto", "en", norwegian)[1]["detectedLanguage"]["language"] == "nb"
@@ -306,10 +294,7 @@ def test_codes_of_argos_translate(tmp_path: Path) -> None:
 
 def test_texts_and_documents_are_translated_through_a_third_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for near, far in (("de", "en"), ("en", "fr"), ("de", "it"), ("it", "fr"), ("fr", "nl")):
-        edit_manifest(
-            copy_bundle(tmp_path, f"{near}-{far}"),
-            lambda manifest, pair=(near, far): manifest.update(source_languages=[pair[0]], target_languages=[pair[1]]),
-        )
+        copy_pair(tmp_path, near, far)
     with opened(options_of(tmp_path)) as served:
         between = [one.text for one in served.client.translate_many(TEXTS, model="de-en")]
         wanted = [one.text for one in served.client.translate_many(between, model="en-fr")]
@@ -342,20 +327,13 @@ def test_texts_and_documents_are_translated_through_a_third_language(tmp_path: P
 
 def test_third_languages_of_empty_and_of_too_long_translations(tmp_path: Path) -> None:
     only = {code: [[number] for number in range(340) if number not in (2, token)] for code, token in (("de", 224), ("fr", 131))}
-    members: dict[str, Any] = {
-        "de-en": {"max_length": 1},
-        "fr-en": {"max_length": 63, "min_length": 60},
-        "en-nl": {"max_length": 9},
-    }
-    for name, generation in members.items():
-        near, far = name.split("-")
-        settings = {**generation, "suppressed_tokens": only.get(near, [])}  # all but a space, or half a character
-        edit_manifest(
-            copy_bundle(tmp_path, name),
-            lambda manifest, near=near, far=far, settings=settings: manifest.update(
-                source_languages=[near], target_languages=[far], generation=settings
-            ),
-        )
+    for near, far, lengths in (
+        ("de", "en", {"max_length": 1}),
+        ("fr", "en", {"max_length": 63, "min_length": 60}),
+        ("en", "nl", {"max_length": 9}),
+    ):
+        suppressed = only.get(near, [])  # all but a space, or half a character
+        copy_pair(tmp_path, near, far, generation={**lengths, "suppressed_tokens": suppressed})
     with opened(options_of(tmp_path)) as served:
 
         def translated(**given: Any) -> Any:
@@ -369,10 +347,7 @@ def test_third_languages_of_empty_and_of_too_long_translations(tmp_path: Path) -
 
 def test_languages_of_documents_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for near, far in (("de", "en"), ("en", "fr")):
-        edit_manifest(
-            copy_bundle(tmp_path / "models", f"{near}-{far}"),
-            lambda manifest, pair=(near, far): manifest.update(source_languages=[pair[0]], target_languages=[pair[1]]),
-        )
+        copy_pair(tmp_path / "models", near, far)
     german, french = "Ich habe eine Katze, und sie schläft.", "J'ai un chat, et il dort toute la journée."
     with opened(options_of(tmp_path / "models")) as served:
 
@@ -404,10 +379,7 @@ def test_languages_of_documents_are_detected(tmp_path: Path, monkeypatch: pytest
 def variants(tmp_path: Path) -> Path:
     """Models of language variants."""
     for near, far in (("de", "en"), ("en", "de"), ("en", "zh-Hant"), ("de", "it"), ("it-IT", "zh-Hans")):
-        edit_manifest(
-            copy_bundle(tmp_path, f"{near}-{far}"),
-            lambda manifest, pair=(near, far): manifest.update(source_languages=[pair[0]], target_languages=[pair[1]]),
-        )
+        copy_pair(tmp_path, near, far)
     return tmp_path
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ....fixtures.framed import BEGINNING, copy_framed
-from ....fixtures.toy import SOURCE, TARGET, copy_bundle, edit_manifest
+from ....fixtures.toy import SOURCE, TARGET, copy_bundle
 from ..conftest import Run
 
 FROM, TO_GERMAN, TO_DUTCH = (("--source-language", "de"), ("--target-language", "deu_Latn"), ("--target-language", "nl"))
@@ -38,8 +38,7 @@ def test_a_missing_language_is_an_error_that_lists_the_choices(run: Run, models:
 def test_the_table_of_models_shortens_long_lists(run: Run, tmp_path: Path) -> None:
     codes = [f"{first}{second}_Latn" for first in "bcdfghj" for second in "aeiou"]
     for name, sources, targets in (("each", codes, codes), ("from", codes, ["en"]), ("text", ["und"], ["und"])):
-        languages = {"source_languages": sources, "target_languages": targets}
-        edit_manifest(copy_bundle(tmp_path, name), lambda manifest, languages=languages: manifest.update(languages))
+        copy_bundle(tmp_path, name, source_languages=sources, target_languages=targets)
     rows = json.loads(run("models", "--models", tmp_path, "--json").out)
     some = "35 languages: ba_Latn, be_Latn, bi_Latn, bo_Latn, ..."
     assert {row["name"]: row["languages"] for row in rows} == {
@@ -50,7 +49,7 @@ def test_the_table_of_models_shortens_long_lists(run: Run, tmp_path: Path) -> No
 
 
 def test_a_model_that_takes_texts_whole_splits_on_request(run: Run, tmp_path: Path) -> None:
-    edit_manifest(copy_bundle(tmp_path), lambda manifest: manifest.update(splits=False))
+    copy_bundle(tmp_path, splits=False)
     text = f"{SOURCE} {SOURCE}"
     options: list[tuple[str, ...]] = [(), ("--split-sentences", "auto"), ("--split-sentences", "off")]
     whole, split, off = (run("translate", "--models", tmp_path, *more, text).out for more in options)

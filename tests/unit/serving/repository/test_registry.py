@@ -42,11 +42,6 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
         yield registry
 
 
-def add_model(repository: Path, name: str, source: list[str], target: list[str]) -> None:
-    languages = {"source_languages": source, "target_languages": target}
-    edit_manifest(copy_bundle(repository, name), lambda manifest: manifest.update(languages))
-
-
 @pytest.mark.parametrize(
     "wish",
     [
@@ -143,8 +138,8 @@ def test_two_models_for_one_pair_need_a_name(repository: Path) -> None:
 
 
 def test_the_pair_chooses_among_models(repository: Path) -> None:
-    add_model(repository, "a", ["en"], ["de"])
-    add_model(repository, "b", ["de"], ["en"])
+    copy_bundle(repository, "a", source_languages=["en"], target_languages=["de"])
+    copy_bundle(repository, "b", source_languages=["de"], target_languages=["en"])
     with loaded(repository) as registry:
         assert registry.find(ModelSelector(target_language="deu_Latn")).name == "a"
         assert registry.find(ModelSelector(source_language="de-AT")).name == "b"
@@ -154,7 +149,7 @@ CODES = [f"{first}{second}_Latn" for first in "bcdfghj" for second in "aeiou"]
 
 
 def test_a_many_to_many_model(repository: Path) -> None:
-    add_model(repository, "many", CODES, CODES)
+    copy_bundle(repository, "many", source_languages=CODES, target_languages=CODES)
     with loaded(repository) as registry:
         assert registry.find(ModelSelector(source_language="de_Latn", target_language="de_Latn")).name == "many"
         for source in ("", "auto"):
@@ -173,8 +168,8 @@ def test_a_many_to_many_model(repository: Path) -> None:
 
 
 def test_a_specific_model_precedes_an_undetermined_one(repository: Path) -> None:
-    add_model(repository, "summary", ["und"], ["und"])
-    add_model(repository, "pair", ["en"], ["de"])
+    copy_bundle(repository, "summary", source_languages=["und"], target_languages=["und"])
+    copy_bundle(repository, "pair", source_languages=["en"], target_languages=["de"])
     with loaded(repository) as registry:
         assert registry.find(ModelSelector(target_language="de")).name == "pair"
         assert registry.find(ModelSelector(target_language="fr")).name == "summary"
@@ -208,7 +203,7 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     repository = tmp_path_factory.mktemp("models")
     for version in (1, 2, 4):
         copy_bundle(repository, "toy", version)
-    add_model(repository, "back", ["de"], ["en"])
+    copy_bundle(repository, "back", source_languages=["de"], target_languages=["en"])
     loader = Loader(OPTIONS, EncoderOptions())
     labels = {1: ("old", "stable"), 4: ("canary",)}
     entries = [VersionFolder("toy", version, repository / "toy" / str(version)) for version in (1, 2, 4)]
