@@ -15,14 +15,13 @@ from triptych_client import AsyncClient, Client, FailedPreconditionError, NotFou
 
 from ..fixtures.encoders import write_image_bundle
 from ..fixtures.half import HALF_BUNDLE
-from ..fixtures.toy import HERE, SOURCE, TARGET, copy_bundle
+from ..fixtures.toy import SOURCE, TARGET, copy_models
 from .support.in_process import options_of, serving
 from .support.messages import RED
 
 
 def test_attend(tmp_path: Path) -> None:
-    copy_bundle(tmp_path)
-    shutil.copytree(HERE / "encoder_models", tmp_path, dirs_exist_ok=True)
+    copy_models(tmp_path)
     shutil.copytree(HALF_BUNDLE, tmp_path / "old" / "1")
     write_image_bundle(tmp_path)  # without an attention graph, too
     with serving(options_of(tmp_path)) as server:

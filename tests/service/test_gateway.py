@@ -39,7 +39,7 @@ from triptych_serving.server import ServerOptions
 from ..fixtures.certificates import LOCAL, Authority
 from ..fixtures.encoders import png, write_cross_encoder, write_every_bundle, write_text_bundle
 from ..fixtures.framed import copy_framed
-from ..fixtures.toy import HERE, copy_bundle, copy_pair
+from ..fixtures.toy import ENCODER_MODELS, copy_bundle, copy_pair
 from .support.in_process import OPTIONS, Pace, local_server, options_of, options_of_flags, serving
 from .support.processes import PATIENCE_SECONDS, eventually
 
@@ -773,7 +773,7 @@ def test_openai_takes_values_without_effect_as_vllm_does(served: Served) -> None
 
 
 def test_text_embeddings_inference_classifies_pairs() -> None:
-    with opened(options_of(HERE / "encoder_models")) as served:
+    with opened(options_of(ENCODER_MODELS)) as served:
         _, labels, _ = served.post("/predict", {"inputs": TEXTS})
         assert {one["label"] for one in labels} == {"next", "not_next"}
         assert [len(one) for one in served.post("/predict", {"inputs": [TEXTS, TEXTS]})[1]] == [2, 2]

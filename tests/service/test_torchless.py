@@ -7,10 +7,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from ..fixtures.toy import MODELS, SOURCE, TARGET
+from ..fixtures.toy import ENCODER_MODELS, MODELS, SOURCE, TARGET
 from .support.processes import PATIENCE_SECONDS, clean_environment
 
-ENCODERS = Path(__file__).parents[1] / "fixtures" / "encoder_models"
 PROGRAM = """
 import json, sys
 import triptych_cli.main
@@ -32,8 +31,8 @@ def test_commands_import_neither_torch_nor_onnx(tmp_path: Path) -> None:
     Image.new("RGB", (40, 30), (220, 40, 40)).save(photo)
     commands = [
         ["translate", "--models", str(MODELS), SOURCE],
-        ["fill", "--models", str(ENCODERS), "--top-k", "1", "the dog sees the house [MASK]"],
-        ["classify", "--models", str(ENCODERS), "--top-k", "1", str(photo)],
+        ["fill", "--models", str(ENCODER_MODELS), "--top-k", "1", "the dog sees the house [MASK]"],
+        ["classify", "--models", str(ENCODER_MODELS), "--top-k", "1", str(photo)],
         ["embed", "the dog"],  # by the embedded model
     ]
     command = [sys.executable, "-c", PROGRAM, json.dumps(commands)]

@@ -7,7 +7,6 @@ import itertools
 import logging
 import os
 import random
-import shutil
 import threading
 import time
 from collections import Counter
@@ -28,7 +27,7 @@ from PIL import Image
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
-from ...fixtures.toy import HERE, MODELS, PAIRS, SOURCES
+from ...fixtures.toy import PAIRS, SOURCES, copy_models
 from ..support.messages import ask
 from ..support.processes import PATIENCE_SECONDS, ServerProcess
 
@@ -251,9 +250,7 @@ def guarded(run: Callable[..., None], stop: threading.Event, found: Findings, *a
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    for family in (MODELS, HERE / "encoder_models"):
-        shutil.copytree(family, tmp_path, dirs_exist_ok=True)
-    with ServerProcess(tmp_path) as server:
+    with ServerProcess(copy_models(tmp_path)) as server:
         yield server
 
 

@@ -5,7 +5,6 @@ Run as a script (`python -m tests.service.load.test_cycles REPOSITORY ROUNDS`), 
 
 import asyncio
 import json
-import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -22,11 +21,10 @@ from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.warmup import WarmUp
 
-from ...fixtures.toy import MODELS
+from ...fixtures.toy import copy_models
 from ..support.processes import PATIENCE_SECONDS, clean_environment
 
 ROOT = Path(__file__).parents[3]
-ENCODERS = ROOT / "tests" / "fixtures" / "encoder_models"
 SETTLING = 2  # rounds until arenas and thread pools have reached their size
 LAST = 2  # rounds
 GROWTH_BYTES = 12 << 20  # of the process in total; each round maps and allocates 40 MB and more
@@ -64,13 +62,6 @@ async def main(repository: Path, rounds: int) -> None:
     await manager.close()
 
 
-@pytest.fixture
-def models(tmp_path: Path) -> Path:
-    for family in (MODELS, ENCODERS):
-        shutil.copytree(family, tmp_path, dirs_exist_ok=True)
-    return tmp_path
-
-
 def measure(models: Path, rounds: int) -> list[Resources]:
     command = [sys.executable, "-m", "tests.service.load.test_cycles", str(models), str(rounds)]
     result = subprocess.run(
@@ -81,8 +72,8 @@ def measure(models: Path, rounds: int) -> list[Resources]:
 
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.full)])
-def test_loading_and_unloading_leaves_nothing_behind(models: Path, rounds: int) -> None:
-    found = measure(models, rounds)
+def test_loading_and_unloading_leaves_nothing_behind(tmp_path: Path, rounds: int) -> None:
+    found = measure(copy_models(tmp_path), rounds)
     assert len(found) == rounds
     first, later = found[SETTLING], found[SETTLING:]
     # A file may be open for a moment; one that leaks stays.

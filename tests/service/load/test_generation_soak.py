@@ -6,7 +6,6 @@ TRIPTYCH_SOAK_SECONDS=300 pytest -m soak tests/service/load/test_generation_soak
 import logging
 import os
 import random
-import shutil
 import threading
 import time
 from collections import Counter
@@ -23,7 +22,7 @@ from triptych_client.generation import Generation
 
 from ...fixtures.decoders import SHAPE, llama_bundle
 from ...fixtures.sentences import SENTENCES
-from ...fixtures.toy import MODELS, PAIRS, SOURCES
+from ...fixtures.toy import PAIRS, SOURCES, copy_bundle
 from ..support.processes import PATIENCE_SECONDS, ServerProcess
 
 SECONDS = float(os.environ.get("TRIPTYCH_SOAK_SECONDS", "180"))
@@ -154,7 +153,7 @@ def load(
 
 
 def test_translation_and_generation_together_are_right_and_memory_stays_flat(tmp_path: Path) -> None:
-    shutil.copytree(MODELS, tmp_path, dirs_exist_ok=True)
+    copy_bundle(tmp_path)
     llama_bundle(tmp_path, "int8")
     found, stop = Findings(known={(source, 1): target for source, target in PAIRS}), threading.Event()
     with ServerProcess(tmp_path, "--prefix-cache-bytes", str(1 << 20)) as server:

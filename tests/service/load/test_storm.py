@@ -7,7 +7,6 @@ import asyncio
 import io
 import os
 import random
-import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,7 +24,7 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.models.text.tasks import FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 
-from ...fixtures.toy import MODELS, PAIRS, SOURCES
+from ...fixtures.toy import PAIRS, SOURCES, copy_models
 from ..support.in_process import local_server
 from ..support.processes import PATIENCE_SECONDS, ServerProcess
 
@@ -35,7 +34,6 @@ CALLS = 200  # answered in the short storm
 CALLERS, FEW = 67, 16  # of each task, each with one call under way, in the long storm and in the short one
 WINDOW = 9  # answers for each caller of a task; in so many, one after the other, every task has some
 
-ENCODERS = MODELS.parent / "encoder_models"
 CLEAR = 0.05  # by so much a mask's best candidate leads; less, and the rounding of a batch might decide
 COLOURS = {
     "blue": (30, 60, 220),
@@ -82,10 +80,7 @@ class Tally:
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of each task."""
-    folder = tmp_path_factory.mktemp("storm")
-    for models in (MODELS, ENCODERS):
-        shutil.copytree(models, folder, dirs_exist_ok=True)
-    return folder
+    return copy_models(tmp_path_factory.mktemp("storm"))
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,8 @@ from triptych_serving.runtime.device_selection import parse_devices
 from triptych_serving.runtime.memory.cudart import INSTALL
 from triptych_serving.server import ServerOptions
 
-from ....fixtures.toy import HERE, MODELS, SOURCE, TARGET
+from ....fixtures.toy import ENCODER_MODELS, MODELS, SOURCE, TARGET
 from ..conftest import Run
-
-ENCODERS = HERE / "encoder_models"
 
 GPUS = Device("cuda"), Device("cuda", 1)
 NO_RUNTIME = f"--device: the installed onnxruntime has no CUDA provider: {INSTALL}"
@@ -94,7 +92,7 @@ def test_an_engine_in_this_process_runs_on_the_chosen_device(run: Run, tmp_path:
     text.write_text(SOURCE, encoding="utf-8")
     for command in (
         ("translate", "--models", MODELS, SOURCE),
-        ("fill", "--models", ENCODERS, "[MASK]"),
+        ("fill", "--models", ENCODER_MODELS, "[MASK]"),
         ("translate-docs", text, "--models", MODELS, "--out", tmp_path / "out"),
     ):
         assert run(*command, "--device", "cuda").error == NO_RUNTIME

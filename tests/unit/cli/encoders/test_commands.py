@@ -21,7 +21,7 @@ from triptych_serving.models.text.text_classification import ClassifiedText
 from triptych_serving.models.text.token_classification import Entity, LabelledText
 
 from ....fixtures.encoders import write_cross_encoder, write_words
-from ....fixtures.toy import HERE
+from ....fixtures.toy import ENCODER_MODELS
 from ...client.fake_server import FakeServer, bad_field, fail
 from ..conftest import Run
 
@@ -286,4 +286,4 @@ def test_a_failed_call_is_one_line(run: Run, models: FakeModels, command: str, t
 
 @pytest.mark.parametrize(("command", "arguments"), [("fill", ["[MASK]"]), ("embed", ["a"])])
 def test_an_engine_in_this_process(run: Run, command: str, arguments: list[str]) -> None:
-    assert run(command, "--models", HERE / "encoder_models", *arguments).success
+    assert run(command, "--models", ENCODER_MODELS, *arguments).success

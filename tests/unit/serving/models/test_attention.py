@@ -25,9 +25,9 @@ from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 
 from ....fixtures.encoders import png
 from ....fixtures.half import HALF_BUNDLE
-from ....fixtures.toy import BUNDLE, HERE, SOURCE, TARGET
+from ....fixtures.toy import BUNDLE, ENCODER_MODELS, SOURCE, TARGET
 
-ENCODERS = HERE / "encoder_models"
+BERT, VIT = (ENCODER_MODELS / name / "1" for name in ("toy-bert", "toy-vit"))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_translation(translator: Translator) -> None:
 
 
 def test_text() -> None:
-    with closing(TextModel("toy-bert", 1, open_bundle(ENCODERS / "toy-bert" / "1"))) as bert:
+    with closing(TextModel("toy-bert", 1, open_bundle(BERT))) as bert:
         found = attend(bert, AttentionInput("The man sees the [MASK].", text_pair=""))
         pair = attend(bert, AttentionInput("Nobody", text_pair="sees nothing."))
     assert [token.text for token in found.source_tokens][::7] == ["[CLS]", "[SEP]"]
@@ -69,7 +69,7 @@ def test_text() -> None:
 
 def test_image() -> None:
     image = png((10, 200, 20))
-    with closing(ImageModel("toy-vit", 1, open_bundle(ENCODERS / "toy-vit" / "1"))) as model:
+    with closing(ImageModel("toy-vit", 1, open_bundle(VIT))) as model:
         found = attend(model, AttentionInput(image=image))
         assert found.encoder.shape[-1] == 1 + found.patch_rows * found.patch_columns > 1
         with pytest.raises(InvalidInputError, match="text: does not apply to model 'toy-vit'"):
@@ -113,8 +113,8 @@ def small(kind: Any, folder: Path) -> Any:
     ("kind", "folder", "given", "message"),
     [
         (Translator, BUNDLE, {"text": SOURCE}, r"text: .*\(encoder 2 x 2 x .* send a shorter text"),
-        (TextModel, ENCODERS / "toy-bert" / "1", {"text": "Nobody"}, r"text: .*\(encoder 2 x 2 x .* send a shorter text"),
-        (ImageModel, ENCODERS / "toy-vit" / "1", {"image": b"?"}, r"image: .*\(encoder 2 x 2 x 17 x 17: .* use a model with"),
+        (TextModel, BERT, {"text": "Nobody"}, r"text: .*\(encoder 2 x 2 x .* send a shorter text"),
+        (ImageModel, VIT, {"image": b"?"}, r"image: .*\(encoder 2 x 2 x 17 x 17: .* use a model with"),
     ],
 )
 def test_size_is_bounded(kind: Any, folder: Path, given: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_size_is_bounded(kind: Any, folder: Path, given: Any, message: str, monk
 def test_graphs_of_unknown_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "shape", lambda *_: ("B", 2, 2, "S", "S"))
     with (
-        closing(ImageModel("toy-vit", 1, open_bundle(ENCODERS / "toy-vit" / "1"))) as model,
+        closing(ImageModel("toy-vit", 1, open_bundle(VIT))) as model,
         pytest.raises(UnsupportedError, match="'toy-vit' does not tell its sizes; add one with `triptych export BUNDLE"),
     ):
         attend(model, AttentionInput(image=b"?"))

@@ -32,7 +32,7 @@ from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.steps import finish
 
-from ....fixtures.toy import BUNDLE, HERE
+from ....fixtures.toy import BUNDLE, ENCODER_MODELS
 
 SETTINGS = settings(suppress_health_check=[HealthCheck.too_slow])
 MESSAGE_BYTES = 20_000
@@ -41,7 +41,7 @@ LIMITS = QueueLimits(
     waiting_rows=50, waiting_tokens=600, request_characters=4_000, decode_tokens=9_000, result_bytes=60_000
 )  # fmt: skip
 SLOTS = 8
-BERT = HERE / "encoder_models" / "toy-bert" / "1"
+BERT = ENCODER_MODELS / "toy-bert" / "1"
 PARTS = ["a", "a\n", "Zwei Hunde. ", "天。", "1. ", "\n", "[MASK]", "ä [MASK]\n", " ", "x" * 30, "One dog runs."]
 TEXTS = st.builds(lambda part, times: part * times, st.sampled_from(PARTS), st.sampled_from([1, 2, 3, 9, 30, 100, 2_000]))
 REQUESTS = st.builds(

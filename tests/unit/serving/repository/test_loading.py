@@ -21,7 +21,7 @@ from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import Budgets, parse_limit
 from triptych_serving.runtime.memory.cudart import GpuMemory
 
-from ....fixtures.toy import HERE, MODELS, edit_manifest
+from ....fixtures.toy import ENCODER_MODELS, MODELS, edit_manifest
 
 GPU = Device("cuda")
 KINDS = {"toy": "Translator", "toy-bert": "TextModel", "toy-vit": "ImageModel"}
@@ -46,7 +46,7 @@ def entry_of(tmp_path: Path) -> MakeEntry:
     """Models, as if their graphs were for CUDA too unless the test says otherwise."""
 
     def make(name: str, half: bool = True) -> VersionFolder:
-        repository = MODELS if name == "toy" else HERE / "encoder_models"
+        repository = MODELS if name == "toy" else ENCODER_MODELS
         folder = Path(shutil.copytree(repository / name / "1", tmp_path / name / "1"))
         if half:
             edit_manifest(folder, lambda manifest: manifest["precisions"].update(fp16=manifest["precisions"]["fp32"]))
