@@ -16,8 +16,7 @@ from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.slots import SearchSlots
 from triptych_serving.runtime.session import Array
 
-from .generate import Floats
-
+Floats = NDArray[np.float64]
 VOCABULARY = 24
 END = 2
 LIMIT = 24  # positions of both sides

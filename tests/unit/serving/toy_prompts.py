@@ -18,7 +18,7 @@ from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Row
 from triptych_serving.text.vocabulary import Vocabulary
 
-from .generate import Floats
+from .toy_graphs import Floats
 
 TOKENS = 40
 ENDS = (2, 3)

@@ -1,12 +1,16 @@
-"""Searches by the rules of transformers, compared with a plain reference over tabulated logits."""
+"""Searches by the rules of transformers, compared with its `generate()` over tabulated logits."""
 
+import math
 import random
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from transformers import GenerationConfig, GenerationMixin, LogitsProcessor, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import Generation, SpecialTokens, TranslationManifest
@@ -18,7 +22,6 @@ from triptych_serving.scheduling.request import Finish, Row
 from triptych_serving.text.vocabulary import Vocabulary
 
 from ..calls import decode_rows, row_of
-from ..generate import Found, Generate, beam_search, greedy
 from ..toy_graphs import END, VOCABULARY, TableStep, make_slots, table
 
 START = END  # as in BART and NLLB
@@ -29,6 +32,7 @@ STOPPING: dict[EarlyStopping, bool | str] = {
     EarlyStopping.NEVER: "never",
 }
 BANNED = ((0,), (5,), (7, 8), (9, 4, 11), (3, END))
+Found = tuple[tuple[int, ...], float]  # tokens without start and end, and the score; without beams it is 0
 
 
 def make_lane(bundle: Bundle, step: TableStep, banned: tuple[tuple[int, ...], ...] = (), slots: int = 40) -> SearchLane:
@@ -43,6 +47,86 @@ def make_lane(bundle: Bundle, step: TableStep, banned: tuple[tuple[int, ...], ..
 def source_of(seed: int) -> tuple[int, ...]:
     dice = random.Random(seed)
     return (*(dice.randrange(3, VOCABULARY) for _ in range(dice.randrange(1, 6))), END)
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Arguments of `generate()`, except that `max_tokens` does not count the end, which may be forced."""
+
+    max_tokens: int = 14
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
+    forced: tuple[int, ...] = ()
+    forced_end: bool = False
+    min_length: int = 0  # start token and forced ones included
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    bad_words: tuple[tuple[int, ...], ...] = ()
+
+
+class Table(PreTrainedModel, GenerationMixin):  # type: ignore[no-untyped-call]
+    """A decoder of texts whose prompt is the start token; the beams of a text follow each other."""
+
+    config_class = PretrainedConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, sources: Sequence[tuple[int, ...]]) -> None:
+        super().__init__(PretrainedConfig(vocab_size=VOCABULARY, is_encoder_decoder=False))  # type: ignore[call-arg]
+        self.sources = sources
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> CausalLMOutput:
+        beams = len(input_ids) // len(self.sources)
+        rows = [table(self.sources[row // beams], tuple(ids[1:])) for row, ids in enumerate(input_ids.tolist())]
+        return CausalLMOutput(logits=torch.tensor(np.array(rows, np.float32))[:, None])
+
+    def prepare_inputs_for_generation(self, input_ids: Any, **_: Any) -> Any:  # type: ignore[override]
+        return {"input_ids": input_ids}
+
+
+class Forced(LogitsProcessor):
+    """Forces the first tokens, as `forced_bos_token_id` does with one."""
+
+    def __init__(self, tokens: tuple[int, ...]) -> None:
+        self.tokens = tokens
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        length = input_ids.shape[1]
+        if length <= len(self.tokens):
+            scores = torch.full_like(scores, -math.inf)
+            scores[:, self.tokens[length - 1]] = 0
+        return scores
+
+
+@torch.no_grad()
+def generate(sources: Sequence[tuple[int, ...]], options: Generate) -> list[list[Found]]:
+    """Return the `num_beams` translations of each source, the best first; without beams their scores are 0."""
+    config: Any = GenerationConfig(  # type: ignore[no-untyped-call]
+        max_length=1 + options.max_tokens + options.forced_end,
+        min_length=options.min_length,
+        num_beams=options.num_beams,
+        num_return_sequences=options.num_beams,
+        length_penalty=options.length_penalty,
+        early_stopping=options.early_stopping,
+        repetition_penalty=options.repetition_penalty,
+        no_repeat_ngram_size=options.no_repeat_ngram_size,
+        forced_eos_token_id=END if options.forced_end else None,
+        bad_words_ids=[list(run) for run in options.bad_words] or None,
+        do_sample=False,
+        use_cache=False,
+        eos_token_id=END,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    prompts = torch.full((len(sources), 1), START)
+    model: Any = Table(sources)
+    found = model.generate(prompts, generation_config=config, logits_processor=[Forced(options.forced)])
+    scores = found.sequences_scores.tolist() if options.num_beams > 1 else [0.0] * len(sources)
+    sequences = [ids[: ids.index(END)] if END in ids else ids for ids in found.sequences[:, 1:].tolist()]
+    every = [(tuple(ids), score) for ids, score in zip(sequences, scores, strict=True)]
+    return [every[at : at + options.num_beams] for at in range(0, len(every), options.num_beams)]
 
 
 def new_row(seed: int, options: Generate) -> Row:
@@ -65,21 +149,21 @@ def new_row(seed: int, options: Generate) -> Row:
 
 
 def found(row: Row) -> list[Found]:
-    return [Found(hypothesis.tokens, hypothesis.score or 0.0) for hypothesis in row.hypotheses]
+    return [(one.tokens, (one.score or 0.0) if row.search.beam_size > 1 else 0.0) for one in row.hypotheses]
 
 
 def assert_same(row: Row, expected: list[Found]) -> None:
-    assert [one.tokens for one in found(row)] == [one.tokens for one in expected]
-    assert [one.score for one in found(row)] == pytest.approx([one.score for one in expected], abs=1e-4)
+    assert [tokens for tokens, _ in found(row)] == [tokens for tokens, _ in expected]
+    assert [score for _, score in found(row)] == pytest.approx([score for _, score in expected], abs=1e-4)
 
 
-def compare(bundle: Bundle, banned: tuple[tuple[int, ...], ...] = (), seeds: range = SEEDS, **options: Any) -> list[Row]:
-    """Decode all seeds at once in one lane, and compare each with the reference."""
-    asked = Generate(START, END, **{"max_tokens": 14, **options}, bad_words=banned)
-    rows = [new_row(seed, asked) for seed in seeds]
-    decode_rows(make_lane(bundle, TableStep(), banned), rows)
-    for seed, row in zip(seeds, rows, strict=True):
-        assert_same(row, beam_search(partial(table, source_of(seed)), asked))
+def compare(bundle: Bundle, **options: Any) -> list[Row]:
+    """Decode all seeds at once in one lane, and compare each with `generate()`."""
+    asked = Generate(**options)
+    rows = [new_row(seed, asked) for seed in SEEDS]
+    decode_rows(make_lane(bundle, TableStep(), asked.bad_words), rows)
+    for row, expected in zip(rows, generate([source_of(seed) for seed in SEEDS], asked), strict=True):
+        assert_same(row, expected)
     return rows
 
 
@@ -117,15 +201,15 @@ def test_forced_first_tokens(bundle: Bundle, forced: tuple[int, ...], forced_end
 
 
 CONSTRAINTS: dict[str, dict[str, Any]] = {
-    "banned": {"banned": BANNED},
-    "single bans": {"banned": ((0,), (5,), (END - 1,))},
+    "banned": {"bad_words": BANNED},
+    "single bans": {"bad_words": ((0,), (5,), (END - 1,))},
     "shortest": {"min_length": 9},
     "repetition": {"repetition_penalty": 1.7},
     "repetition wanted": {"repetition_penalty": 0.6},
     "no pair twice": {"no_repeat_ngram_size": 2},
     "no token twice": {"no_repeat_ngram_size": 1},
     "everything": {
-        "banned": BANNED,
+        "bad_words": BANNED,
         "min_length": 5,
         "repetition_penalty": 1.3,
         "no_repeat_ngram_size": 3,
@@ -137,30 +221,19 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
-def test_constraints_on_log_probabilities(bundle: Bundle, name: str) -> None:
-    options = dict(CONSTRAINTS[name])
-    plain = [new_row(seed, Generate(START, END, max_tokens=14, num_beams=4)) for seed in SEEDS]
+@pytest.mark.parametrize("beams", [1, 4])
+def test_constraints(bundle: Bundle, name: str, beams: int) -> None:
+    """They are on the logits of greedy search, and on the log-probabilities of beams."""
+    plain = [new_row(seed, Generate(num_beams=beams)) for seed in SEEDS]
     decode_rows(make_lane(bundle, TableStep()), plain)
-    rows = compare(bundle, options.pop("banned", ()), num_beams=4, **options)
-    assert [found(row) for row in rows] != [found(row) for row in plain]
-
-
-@pytest.mark.parametrize("name", CONSTRAINTS)
-def test_constraints_on_logits_of_greedy_search(bundle: Bundle, name: str) -> None:
-    options = dict(CONSTRAINTS[name])
-    banned = options.pop("banned", ())
-    asked = Generate(START, END, max_tokens=14, bad_words=banned, **options)
-    rows = [new_row(seed, asked) for seed in SEEDS]
-    decode_rows(make_lane(bundle, TableStep(), banned), rows)
-    for seed, row in zip(SEEDS, rows, strict=True):
-        expected = greedy(partial(table, source_of(seed)), asked)
-        assert row.hypotheses[0].tokens == tuple(token for token in expected if token != END)
+    rows = compare(bundle, num_beams=beams, **CONSTRAINTS[name])
+    assert beams == 1 or [found(row) for row in rows] != [found(row) for row in plain]
 
 
 def test_all_options_in_one_batch(bundle: Bundle) -> None:
     """Rows with and without edits and forced tokens do not change each other."""
     asked = [
-        Generate(START, END, 14, beams, alpha, stopping, forced, end, shortest, penalty, 0, BANNED)
+        Generate(14, beams, alpha, stopping, forced, end, shortest, penalty, 0, BANNED)
         for beams, alpha in ((2, 0.0), (4, 1.0))
         for stopping in STOPPING.values()
         for forced, end in (((), False), ((6, 9), True))
@@ -169,7 +242,7 @@ def test_all_options_in_one_batch(bundle: Bundle) -> None:
     rows = [new_row(seed, options) for seed, options in enumerate(asked)]
     decode_rows(make_lane(bundle, TableStep(), BANNED), rows)
     for seed, (row, options) in enumerate(zip(rows, asked, strict=True)):
-        assert_same(row, beam_search(partial(table, source_of(seed)), options))
+        assert_same(row, *generate([source_of(seed)], options))
 
 
 def test_bans_of_single_tokens_cost_rows_without_options_nothing(bundle: Bundle) -> None:
@@ -209,8 +282,9 @@ def test_samples_are_drawn_from_what_the_penalties_leave(bundle: Bundle) -> None
     rows = [row_of((7, END), 2, replace(search, seed=seed), (6,)) for seed in range(25)]
     lane = make_lane(bundle, TableStep(), banned)
     decode_rows(lane, rows)
-    asked = Generate(START, END, 2, repetition_penalty=1.5, bad_words=banned)
-    logits = asked.process([START, 6], table((7, END), (6,)))
+    logits = table((7, END), (6,)).copy()
+    logits[[START, 6]] *= np.where(logits[[START, 6]] < 0, 1.5, 1 / 1.5)
+    logits[[0, 5]] = -math.inf
     exact = np.exp(logits) / np.exp(logits).sum()
     drawn = [(*hypothesis.tokens, END)[1] for row in rows for hypothesis in row.hypotheses]
     counts = np.bincount(drawn, minlength=VOCABULARY)
