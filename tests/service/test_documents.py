@@ -77,18 +77,6 @@ def test_many_segments_with_progress(client: Client) -> None:
     assert [one.segments_done for one in progress] == sorted(one.segments_done for one in progress)
 
 
-def test_the_order_of_messages(server: ServerProcess) -> None:
-    with grpc.insecure_channel(server.address) as channel:
-        events = list(TranslationServiceStub(channel).TranslateDocument(iter(requests_of(MANY))))
-    kinds = [event.WhichOneof("event") for event in events]
-    assert kinds[0] == "accepted"
-    assert kinds[-1] == "summary"
-    assert kinds[kinds.index("chunk") : -1] == ["chunk"] * kinds.count("chunk")
-    content = b"".join(event.chunk for event in events)
-    assert events[-1].summary.total_bytes == len(content)
-    assert events[-1].summary.model == "toy"
-
-
 def test_a_large_document_travels_in_small_messages(server: ServerProcess) -> None:
     """Each way it is more than one message may have."""
     content = f"<p>{SOURCES[0]}</p><script>{'x' * 2 * MAX_MESSAGE_BYTES}</script>"
@@ -180,23 +168,6 @@ def test_callers_who_leave_while_they_send_give_their_places_back(paced_server: 
         stub = TranslationServiceStub(channel)
         for _ in range(2 * LimitOptions().documents):
             eventually(lambda: is_accepted(stub))
-    assert_free(address, translator, pace)
-
-
-def test_tasks_that_are_cancelled(paced_server: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = paced_server
-    pace.slow.set()
-
-    async def main() -> None:
-        async with AsyncClient(address) as client:
-            task = asyncio.create_task(client.translate_document(LARGE, format="text"))
-            while not sum(translator.engine.count_rows()):
-                await asyncio.sleep(0.002)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    asyncio.run(main())
     assert_free(address, translator, pace)
 
 

@@ -1,9 +1,6 @@
 """The services of the text and image families on a real port, beside translation, without the SDK."""
 
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import grpc
 import pytest
@@ -11,42 +8,16 @@ import pytest
 from triptych.v1 import embedding_pb2, fill_mask_pb2, fill_mask_pb2_grpc, model_pb2
 from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.repository.registry import ModelSelector
-from triptych_serving.server import Server
 
-from ..fixtures.encoders import COLOURS, ENTITIES, write_cross_encoder, write_every_bundle, write_text_bundle
-from ..fixtures.toy import copy_bundle, tamper
+from ..fixtures.encoders import COLOURS, ENTITIES, write_text_bundle
 from ..unit.serving.calls import hold_calls
 from .support.in_process import options_of, serving
-from .support.messages import GREEN, RED, ask, failure
+from .support.messages import GREEN, RED, ask
 from .support.processes import eventually
-
-INVALID, NOT_FOUND, CANNOT, UNAVAILABLE = (
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.NOT_FOUND,
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.UNAVAILABLE,
-)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    repository = tmp_path_factory.mktemp("models")
-    write_every_bundle(repository)
-    write_cross_encoder(repository)
-    copy_bundle(repository)
-    tamper(write_text_bundle(repository, "fill-mask", "broken") / "tokenizer.json")
-    with serving(options_of(repository)) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def channel(server: Server) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        yield channel
 
 
 def test_masks_are_filled_in_order(channel: grpc.Channel) -> None:
-    response = ask(channel, "FillMask", contents=["one [MASK]", "One two [MASK], six [MASK]."], top_k=2)
+    response = ask(channel, "FillMask", contents=["one [MASK]", "One two [MASK], six [MASK]."], top_k=2, model="fill-mask")
     assert [[mask.candidates[0].token_str for mask in text.masks] for text in response.results] == [["two"], ["three", "seven"]]
     assert response.results[1].masks[1].candidates[0].sequence == "One two [MASK], six seven."
     assert [len(mask.candidates) for text in response.results for mask in text.masks] == [2, 2, 2]
@@ -119,53 +90,16 @@ def test_models_say_what_they_can_do(channel: grpc.Channel) -> None:
     assert models["toy"].max_target_tokens == 64
 
 
-@dataclass(frozen=True)
-class Bad:
-    """A request that must fail, and how."""
-
-    method: str
-    code: grpc.StatusCode
-    message: str
-    fields: dict[str, Any] = field(default_factory=dict)
-
-
-BAD = [  # one of each kind and service; the others are in the models' unit tests
-    Bad("FillMask", INVALID, "contents: there are no texts"),
-    Bad("FillMask", INVALID, "mime_type: 'text/html' is not", {"contents": ["[MASK]"], "mime_type": "text/html"}),
-    Bad("FillMask", CANNOT, "model 'toy' is not one that fills masks; it translates", {"contents": ["[MASK]"], "model": "toy"}),
-    Bad("FillMask", UNAVAILABLE, "model 'broken' cannot be served", {"contents": ["[MASK]"], "model": "broken"}),
-    Bad("EmbedText", INVALID, "pooling: 9 is unknown", {"contents": ["one"], "model": "fill-mask", "pooling": 9}),
-    Bad("ClassifyText", INVALID, "inputs: there are no texts"),
-    Bad("Rerank", INVALID, "documents: there are no documents", {"query": "one"}),
-    Bad("Rerank", CANNOT, "is not one that reranks documents; it", {"documents": ["one"], "model": "text-classification"}),
-    Bad("ClassifyTokens", INVALID, "aggregation: 9 is unknown", {"contents": ["one"], "aggregation": 9}),
-    Bad("AnswerQuestion", INVALID, "inputs[0].context: the text is empty", {"inputs": [{"question": "where?"}]}),
-    Bad("ClassifyImage", INVALID, "images: there are no images"),
-    Bad("ClassifyImage", INVALID, "images[1]: ", {"images": [RED, b"hello"]}),
-]
-
-
-@pytest.mark.parametrize("bad", BAD, ids=lambda bad: f"{bad.method} {bad.message[:30]}")
-def test_a_bad_request_is_refused_in_one_line(channel: grpc.Channel, bad: Bad) -> None:
-    error = failure(lambda: ask(channel, bad.method, (("x-request-id", "bad-1"),), **bad.fields))
-    assert error.code() is bad.code
-    assert bad.message in error.details()
-    assert len(error.details().splitlines()) == 1
-    assert dict(error.trailing_metadata())["x-request-id"] == "bad-1"
-
-
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """No batch of texts runs before this is set."""
-    yield from hold_calls(monkeypatch, TextRunner, "run")
-
-
-def test_a_caller_that_goes_away_leaves_nothing_behind(server: Server, channel: grpc.Channel, held: threading.Event) -> None:
-    engine = server.registry.find_text(ModelSelector(), "fill-mask").engine
-    request = fill_mask_pb2.FillMaskRequest(contents=["one [MASK]"] * 5_000)
-    call = fill_mask_pb2_grpc.FillMaskServiceStub(channel).FillMask.future(request)
-    eventually(lambda: sum(engine.count_rows()) == 5_000)
-    call.cancel()
-    held.set()
-    eventually(lambda: engine.count_rows() == (0, 0))
-    assert ask(channel, "FillMask", contents=["one [MASK]"]).results
+def test_a_caller_that_goes_away_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text_bundle(tmp_path)
+    with serving(options_of(tmp_path)) as server, grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        engine = server.registry.find_text(ModelSelector(), "fill-mask").engine
+        holding = hold_calls(monkeypatch, TextRunner, "run")
+        held = next(holding)
+        request = fill_mask_pb2.FillMaskRequest(contents=["one [MASK]"] * 5_000)
+        call = fill_mask_pb2_grpc.FillMaskServiceStub(channel).FillMask.future(request)
+        eventually(lambda: sum(engine.count_rows()) == 5_000)
+        call.cancel()
+        held.set()
+        eventually(lambda: engine.count_rows() == (0, 0))
+        assert ask(channel, "FillMask", contents=["one [MASK]"]).results

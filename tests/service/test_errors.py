@@ -1,7 +1,5 @@
 """Bad requests: the right status, one clear line, and a server that goes on."""
 
-import asyncio
-from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -9,71 +7,50 @@ import pytest
 
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
-from triptych_client import (
-    AsyncClient,
-    Client,
-    DeadlineExceededError,
-    DecodingOptions,
-    InvalidArgumentError,
-    NotFoundError,
-    ResourceExhaustedError,
-)
+from triptych_client import Client, InvalidArgumentError, ResourceExhaustedError
 from triptych_serving.errors import OverloadedError
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.scheduling.request import Call
 
-from ..fixtures.toy import SOURCE, SOURCES, TARGET
+from ..fixtures.toy import SOURCE, TARGET
 from .conftest import MAX_MESSAGE_BYTES
-from .support.messages import ask, failure
+from .support.messages import RED, ask, failure
 from .support.processes import ServerProcess
 
-INVALID, NOT_FOUND, DENIED, EXHAUSTED = (
+INVALID, NOT_FOUND, CANNOT = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.FAILED_PRECONDITION,
 )
-
-
-@dataclass(frozen=True)
-class Bad:
-    """A request that must fail, and how."""
-
-    name: str
-    code: grpc.StatusCode
-    message: str
-    fields: dict[str, Any] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def request(self, kind: type[Any]) -> Any:
-        fields: dict[str, Any] = {"contents": [SOURCE], **self.fields}
-        return kind(**fields, options=translation_pb2.DecodingOptions(**self.options))
-
-
-BAD = [  # options and languages have tables of their own in unit tests
-    Bad("no texts", INVALID, "contents: there are no texts", {"contents": []}),
-    Bad("empty text", INVALID, "contents[1]: the text is empty", {"contents": [SOURCE, ""]}),
-    Bad(
-        "long whole",
-        INVALID,
-        "contents[0]: 102 tokens are too long, the model takes at most 64 tokens; split the text",
-        {"contents": ["1 " * 50]},
-        {"split_sentences": translation_pb2.SPLIT_SENTENCES_OFF},
-    ),
-    Bad("unknown version", NOT_FOUND, "version '9' of toy not found", {"model": "toy", "model_version": "9"}),
-    Bad("malformed target", INVALID, "target_language_code: 'german' is not", {"target_language_code": "german"}),
-    Bad("html", INVALID, "mime_type: 'text/html' is not supported, send 'text/plain'", {"mime_type": "text/html"}),
-    Bad("endless model", NOT_FOUND, "model '漢漢漢", {"model": "漢" * 100_000}),
-    Bad("endless language", INVALID, "target_language_code: '漢漢漢", {"target_language_code": "漢" * 100_000}),
-    Bad("multi-line model", NOT_FOUND, r"model 'a\nb' not found", {"model": "a\nb"}),
-    Bad("beam_size 33", INVALID, "options.beam_size: 33 is above the limit of 32", options={"beam_size": 33}),
-    Bad(
-        "long prefix",
-        INVALID,
-        "options.target_prefix[0]: 14 tokens are too long, they must be less than max_length, which is 14",
-        options={"target_prefix": [TARGET], "max_length": 14},
-    ),
+WHOLE = {"split_sentences": translation_pb2.SPLIT_SENTENCES_OFF}
+TRANSLATIONS: list[tuple[grpc.StatusCode, str, dict[str, Any]]] = [  # options and languages have tables in unit tests
+    (INVALID, "contents: there are no texts", {"contents": []}),
+    (INVALID, "contents[1]: the text is empty", {"contents": [SOURCE, ""]}),
+    (INVALID, "contents[0]: 102 tokens are too long, the model takes at most", {"contents": ["1 " * 50], "options": WHOLE}),
+    (NOT_FOUND, "version '9' of toy not found", {"model": "toy", "model_version": "9"}),
+    (INVALID, "target_language_code: 'german' is not", {"target_language_code": "german"}),
+    (INVALID, "mime_type: 'text/html' is not supported, send 'text/plain'", {"mime_type": "text/html"}),
+    (NOT_FOUND, "model '漢漢漢", {"model": "漢" * 100_000}),
+    (INVALID, "target_language_code: '漢漢漢", {"target_language_code": "漢" * 100_000}),
+    (NOT_FOUND, r"model 'a\nb' not found", {"model": "a\nb"}),
+    (INVALID, "options.beam_size: 33 is above the limit of 32", {"options": {"beam_size": 33}}),
+    (INVALID, "options.target_prefix[0]: 14 tokens are", {"options": {"target_prefix": [TARGET], "max_length": 14}}),
 ]
+OTHERS: list[tuple[str, grpc.StatusCode, str, dict[str, Any]]] = [  # of each kind and service; the others are in unit tests
+    ("FillMask", INVALID, "contents: there are no texts", {"model": "fill-mask"}),
+    ("FillMask", INVALID, "mime_type: 'text/html' is not", {"contents": ["[MASK]"], "mime_type": "text/html"}),
+    ("FillMask", CANNOT, "model 'toy' is not one that fills masks; it", {"contents": ["[MASK]"], "model": "toy"}),
+    ("FillMask", grpc.StatusCode.UNAVAILABLE, "model 'broken' cannot be", {"contents": ["[MASK]"], "model": "broken"}),
+    ("EmbedText", INVALID, "pooling: 9 is unknown", {"contents": ["one"], "model": "fill-mask", "pooling": 9}),
+    ("ClassifyText", INVALID, "inputs: there are no texts", {"model": "text-classification"}),
+    ("Rerank", INVALID, "documents: there are no documents", {"query": "one"}),
+    ("Rerank", CANNOT, "is not one that reranks documents; it", {"documents": ["one"], "model": "text-classification"}),
+    ("ClassifyTokens", INVALID, "aggregation: 9 is unknown", {"contents": ["one"], "aggregation": 9}),
+    ("AnswerQuestion", INVALID, "inputs[0].context: the text is empty", {"inputs": [{"question": "where?"}]}),
+    ("ClassifyImage", INVALID, "images: there are no images", {}),
+    ("ClassifyImage", INVALID, "images[1]: ", {"images": [RED, b"hello"]}),
+]
+BAD = [(method, *bad) for method in ("Translate", "TranslateStream") for bad in TRANSLATIONS]
 
 
 def assert_serves(stub: TranslationServiceStub) -> None:
@@ -81,18 +58,16 @@ def assert_serves(stub: TranslationServiceStub) -> None:
     assert response.translations[0].translated_text == TARGET
 
 
-@pytest.mark.parametrize("streams", [False, True], ids=["call", "stream"])
-@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
-def test_a_bad_request_is_refused_in_one_line(translation: TranslationServiceStub, bad: Bad, streams: bool) -> None:
-    metadata = (("x-request-id", "bad-1"),)
-    if streams:
-        request = bad.request(translation_pb2.TranslateStreamRequest)
-        error = failure(lambda: list(translation.TranslateStream(request, metadata=metadata)))
-    else:
-        request = bad.request(translation_pb2.TranslateRequest)
-        error = failure(lambda: translation.Translate(request, metadata=metadata))
-    assert error.code() is bad.code
-    assert bad.message in error.details()
+@pytest.mark.parametrize(
+    ("method", "code", "message", "fields"), [*BAD, *OTHERS], ids=lambda value: value[:40] if isinstance(value, str) else ""
+)
+def test_a_bad_request_is_refused_in_one_line(
+    channel: grpc.Channel, translation: TranslationServiceStub, method: str, code: grpc.StatusCode, message: str, fields: Any
+) -> None:
+    fields = {"contents": [SOURCE], **fields} if method.startswith("Translate") else fields
+    error = failure(lambda: ask(channel, method, (("x-request-id", "bad-1"),), **fields))
+    assert error.code() is code
+    assert message in error.details()
     assert len(error.details().splitlines()) == 1
     assert dict(error.trailing_metadata())["x-request-id"] == "bad-1"
     assert_serves(translation)
@@ -101,7 +76,7 @@ def test_a_bad_request_is_refused_in_one_line(translation: TranslationServiceStu
 def test_calls_that_are_not_allowed_say_so(channel: grpc.Channel, translation: TranslationServiceStub) -> None:
     for name in ("LoadModel", "UnloadModel"):
         error = failure(lambda: ask(channel, name, name="toy"))  # noqa: B023 - called at once
-        assert error.code() is DENIED
+        assert error.code() is grpc.StatusCode.PERMISSION_DENIED
         assert error.details() == (
             f"{name} is disabled: start the server with --model-control explicit, "
             "and with --allow-admin or an API key with the role admin"
@@ -152,31 +127,6 @@ def test_a_full_queue_refuses_with_a_delay(paced_server: tuple[str, Translator],
                 client.translate(SOURCE)
         assert error.value.retry_delay_seconds == 0.25
         assert client.translate(SOURCE).text == TARGET
-
-
-def test_the_clients_raise_their_own_errors(server: ServerProcess) -> None:
-    with Client(server.address) as client:
-        with pytest.raises(InvalidArgumentError) as invalid:
-            client.translate_many([SOURCE, " "], fail_fast=True)
-        assert [violation.field for violation in invalid.value.violations] == ["contents[1]"]
-        results = client.translate([SOURCE, " ", "1 " * 500, SOURCE])
-        assert [error.violations[0].field for error in results.errors.values()] == ["contents[1]", "contents[2]"]
-        assert results[3].text == TARGET
-        with pytest.raises(NotFoundError, match="model 'foo' not found"):
-            client.translate(SOURCE, model="foo")
-        with pytest.raises(DeadlineExceededError):
-            client.translate_many(SOURCES * 20, options=DecodingOptions(), timeout_seconds=0.001)
-
-    async def main() -> None:
-        async with AsyncClient(server.address) as client:
-            with pytest.raises(InvalidArgumentError):
-                await client.translate("")
-            with pytest.raises(NotFoundError):
-                async for _ in client.translate_stream(SOURCE, target_language="fr"):
-                    pass
-            assert (await client.translate(SOURCE)).text == TARGET
-
-    asyncio.run(main())
 
 
 def test_a_panic_of_a_library_is_internal_and_no_more(

@@ -27,12 +27,13 @@ def ask(
     timeout: float = PATIENCE_SECONDS,
     **fields: Any,
 ) -> Any:
-    """Call a method that takes one message and answers with one."""
+    """Call a method that takes one message; return its answer, or the list of its answers."""
     found = METHODS[method]
     request, response = (GetMessageClass(kind) for kind in (found.input_type, found.output_type))
     path = f"/{found.containing_service.full_name}/{method}"
-    call = channel.unary_unary(path, request.SerializeToString, response.FromString)
-    return call(request(**fields), metadata=metadata, timeout=timeout)
+    kind = channel.unary_stream if found.server_streaming else channel.unary_unary
+    answer = kind(path, request.SerializeToString, response.FromString)(request(**fields), metadata=metadata, timeout=timeout)
+    return list(answer) if found.server_streaming else answer
 
 
 def noise(width: int, height: int, seed: int = 3) -> bytes:
