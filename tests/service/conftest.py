@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from triptych.v1 import model_pb2_grpc, translation_pb2_grpc
+from triptych_client import Client
 from triptych_serving.models.translation.translator import Translator
 
 from ..fixtures.encoders import (
@@ -46,6 +47,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def every_model(server: ServerProcess) -> str:
     """Address of the server."""
     return server.address
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[Client]:
+    """A client of the server, which asks once."""
+    with Client(server.address, retries=0) as client:
+        yield client
 
 
 @pytest.fixture

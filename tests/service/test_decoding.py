@@ -17,7 +17,6 @@ from triptych_client import (
 
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_old_bundle
 from .support.in_process import LocalServer, local_server
-from .support.processes import ServerProcess
 from .test_translate import assert_is_a_good_stream
 
 SCORES = DecodingOptions(return_scores=True)
@@ -25,12 +24,6 @@ BEAMS = DecodingOptions(beam_size=4, num_hypotheses=4, return_scores=True)
 SAMPLES = DecodingOptions(sampling_topk=0, sampling_temperature=3.0, seed=11)
 TEXT = f"  {SOURCES[0]} {SOURCES[1]}\n\n\t{SOURCES[2]}\r\n"
 TRANSLATION = f"  {TARGETS[0]} {TARGETS[1]}\n\n\t{TARGETS[2]}\r\n"
-
-
-@pytest.fixture
-def client(server: ServerProcess) -> Iterator[Client]:
-    with Client(server.address) as client:
-        yield client
 
 
 def test_hypotheses_are_ranked_by_their_scores(client: Client) -> None:

@@ -37,12 +37,6 @@ MANY = "\n\n".join(SOURCES[:40]).encode()
 LARGE = "\n\n".join(SOURCES).encode()
 
 
-@pytest.fixture
-def client(server: ServerProcess) -> Iterator[Client]:
-    with Client(server.address, retries=0) as client:
-        yield client
-
-
 def requests_of(content: bytes, **config: Any) -> list[TranslateDocumentRequest]:
     head = TranslateDocumentRequest(config=DocumentConfig(**{"format": "text", **config}))
     return [head, TranslateDocumentRequest(chunk=content)]

@@ -5,20 +5,17 @@ from collections.abc import Iterator
 import pytest
 
 from triptych_client import Client, DecodingOptions
-from triptych_serving.repository.model_manager import RepositoryOptions
-from triptych_serving.server import ServerOptions
 
 from ..fixtures.framed import BEGINNING, SOURCE_LANGUAGES, TARGET_LANGUAGES, copy_framed
 from ..fixtures.toy import SOURCES
-from .support.in_process import OPTIONS, serving
+from .support.in_process import options_of, serving
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     repository = tmp_path_factory.mktemp("models")
     copy_framed(repository)
-    options = ServerOptions(RepositoryOptions(repository), host=OPTIONS.host, port=0, decoders=OPTIONS.decoders)
-    with serving(options) as server, Client(f"127.0.0.1:{server.port}") as client:
+    with serving(options_of(repository)) as server, Client(f"127.0.0.1:{server.port}") as client:
         yield client
 
 

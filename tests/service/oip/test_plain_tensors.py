@@ -1,6 +1,5 @@
 """A model of plain tensors, as tritonclient and our own client see it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -21,12 +20,6 @@ from ...unit.cli.conftest import Run
 
 NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 TENSOR = triton.InferInput("numbers", NUMBERS.shape, "FP32").set_data_from_numpy(NUMBERS)
-
-
-@pytest.fixture
-def client(every_model: str) -> Iterator[Client]:
-    with Client(every_model) as client:
-        yield client
 
 
 def test_tritonclient_finds_and_runs_it(every_model: str) -> None:
