@@ -24,16 +24,20 @@ def bundle() -> Bundle:
 
 
 @pytest.fixture(scope="session")
+def manifest(bundle: Bundle) -> TranslationManifest:
+    return bundle.manifest_of(TranslationManifest)
+
+
+@pytest.fixture(scope="session")
 def codec(bundle: Bundle) -> TranslationTokenizer:
     return TranslationTokenizer(bundle.path("tokenizer.json"), bundle.manifest.limits.max_source_tokens)
 
 
 @pytest.fixture(scope="session")
-def make_lane(bundle: Bundle) -> MakeLane:
+def make_lane(bundle: Bundle, manifest: TranslationManifest) -> MakeLane:
     """Make lanes of so many slots over the same fp32 graphs."""
     graphs = bundle.manifest.precisions["fp32"]
     encoder, step = Session(bundle.path(graphs.encoder)), Session(bundle.path(graphs.step))
-    manifest = bundle.manifest_of(TranslationManifest)
     return lambda count: GreedyLane(Slots(HostKVCache(encoder, step, manifest, count), manifest), manifest.tokens)
 
 

@@ -75,18 +75,6 @@ def test_rows_leave_between_two_steps_when_cancelled_or_late() -> None:
         assert finished(waiting)
 
 
-def test_a_row_that_ends_after_its_call_was_cancelled_is_ignored() -> None:
-    call = make_call(rows=2, max_tokens=1)
-    with stepping_engine() as (engine, lane, gate):
-        engine.submit(call)
-        eventually(lambda: len(lane.rows) == 2)
-        engine.cancel(call)
-        gate.allow()
-        eventually(lambda: engine.count_rows() == (0, 0))
-    assert isinstance(call.error, CancelledError)
-    assert call.listener.ends == 1
-
-
 def test_an_engine_that_does_not_drain_fails_running_rows() -> None:
     running = make_call(rows=8, max_tokens=ENDLESS)
     with stepping_engine() as (engine, lane, gate):

@@ -101,12 +101,6 @@ def test_parts_without_a_choice_have_the_longest_tokens(compiler: GrammarCompile
     assert b'":' in next_of(grammar, '{"abc')
 
 
-def test_rows_of_a_request_are_apart(compiler: GrammarCompiler) -> None:
-    grammar = compiler.compile("regex", "ab|xy")
-    assert next_of(grammar, "a") == {b"b"}
-    assert next_of(grammar, "x") == {b"y"}
-
-
 @pytest.mark.parametrize(
     ("field", "rules", "problem"),
     [

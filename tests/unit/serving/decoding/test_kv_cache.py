@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import Limits, TranslationManifest
 from triptych_serving.decoding.kv_cache import HostKVCache, StepArrays
 from triptych_serving.runtime.native.library import LEVEL
@@ -16,10 +15,10 @@ from .test_slots import Recording
 
 @pytest.mark.parametrize("level", ["", "off"])
 def test_copies_are_made_before_the_next_step_and_the_next_source(
-    bundle: Bundle, monkeypatch: pytest.MonkeyPatch, level: str
+    manifest: TranslationManifest, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
     monkeypatch.setenv(LEVEL, level)
-    manifest = replace(bundle.manifest_of(TranslationManifest), decoder=SHAPE, limits=Limits(8, 8))
+    manifest = replace(manifest, decoder=SHAPE, limits=Limits(8, 8))
     cache = HostKVCache(TableEncoder(), Recording(), manifest, 4)  # type: ignore[arg-type]
     cache.cache[:] = np.arange(4)[:, None, None, None]  # the row's number
     run = cache.bind(StepArrays({}, {}), 4)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.cuda.greedy_lane import DeviceGreedyLane
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
@@ -18,7 +17,6 @@ from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.scheduling.request import Finish, Row
 
-from .....fixtures.toy import BUNDLE
 from ...calls import call_of, row_of, watched
 from ...device_graphs import END, INDIGESTIBLE, POISON, SOURCES, TARGETS, VOCABULARY, decode, make_lane
 from ...lagging_memory import LaggingMemory, PromptMemory
@@ -26,11 +24,6 @@ from ...lagging_memory import LaggingMemory, PromptMemory
 GPU = Device("cuda")
 COUNT = 20  # slots
 LONGEST = TARGETS - 1  # tokens of a translation
-
-
-@pytest.fixture(scope="module")
-def manifest() -> TranslationManifest:
-    return open_bundle(BUNDLE).manifest_of(TranslationManifest)
 
 
 def new_row(source: Sequence[int], max_tokens: int = LONGEST, prefix: tuple[int, ...] = ()) -> Row:
@@ -237,10 +230,9 @@ def test_a_lane_works_after_a_failed_step(manifest: TranslationManifest, device:
 @pytest.mark.parametrize("poison", [POISON, INDIGESTIBLE])
 @pytest.mark.parametrize("kind", [LaggingMemory, PromptMemory])
 def test_an_engine_on_two_devices_recovers_from_a_failure_on_one(
-    bundle: Bundle, kind: type[LaggingMemory], poison: int
+    manifest: TranslationManifest, kind: type[LaggingMemory], poison: int
 ) -> None:
     """All other rows decode on either device as usual."""
-    manifest = bundle.manifest_of(TranslationManifest)
     devices = Device("cuda", 0), Device("cuda", 1)
     memories = [kind(device) for device in devices]
     engine = DecodeEngine(

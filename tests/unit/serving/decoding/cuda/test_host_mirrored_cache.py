@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import Limits, TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.cuda.host_mirrored_cache import HostMirroredCache
@@ -22,7 +21,6 @@ from triptych_serving.runtime.session import UNCAPTURED, Array
 from triptych_serving.scheduling.request import Row
 from triptych_serving.text.vocabulary import Vocabulary
 
-from .....fixtures.toy import BUNDLE
 from ... import storms
 from ...calls import row_of, watched
 from ...device_graphs import FormulaEncoder
@@ -86,11 +84,6 @@ def make(manifest: TranslationManifest, memory: LaggingMemory) -> SearchLane:
     prefill = Prefill(encoder, LIMIT, (2 * SHAPE.layers, 1, SHAPE.heads * SHAPE.head_dim), memory)
     caches = HostMirroredCache(DeviceKVCache(prefill, step, small, COUNT, memory), step, memory)
     return SearchLane(SearchSlots(caches, small, VOCABULARY), manifest.tokens, WORDS)
-
-
-@pytest.fixture(scope="module")
-def manifest() -> TranslationManifest:
-    return open_bundle(BUNDLE).manifest_of(TranslationManifest)
 
 
 def play(lane: SearchLane, events: Sequence[storms.Event]) -> list[Row]:

@@ -20,9 +20,6 @@ from triptych_serving.errors import BundleError, EngineError
 from triptych_serving.models.text.tasks import (
     EMBEDDING_TASK,
     FILL_MASK_TASK,
-    QUESTION_ANSWERING_TASK,
-    TEXT_CLASSIFICATION_TASK,
-    TOKEN_CLASSIFICATION_TASK,
 )
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.device import CPU, Device
@@ -30,7 +27,7 @@ from triptych_serving.runtime.session import Binding
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Item
 
-from .....fixtures.encoders import ID, MASK, NUMBERS, VOCABULARY, write_text_bundle
+from .....fixtures.encoders import NUMBERS, VOCABULARY, write_text_bundle
 from ...calls import eventually
 from ...encoders import TWO_WAYS, both_ways
 
@@ -90,23 +87,6 @@ def test_results_of_mixed_batches_equal_those_of_the_graph_itself(repository: Pa
             lengths = [longest, *(rng.randrange(2, longest + 1) for _ in range(count - 1))]
             rows = [random_row(rng, outputs, length) for length in lengths]
             assert_equal(run_batch(bucketed, rows), run_batch(plain, rows))
-
-
-def test_every_task_gives_equal_results(repository: Path) -> None:
-    texts = ["one two [MASK]", "[MASK] [MASK] seven [MASK]", " ".join(["one", "[MASK]"] * 25), "three [MASK]"]
-    with both(two_ways(repository, "fill-mask", next_sentence=True)) as (plain, bucketed):
-        for ask in (
-            lambda model: model.run(FILL_MASK_TASK, texts, top_k=3),
-            lambda model: model.run(FILL_MASK_TASK, texts, top_k=1000),
-            lambda model: model.run(FILL_MASK_TASK, texts * 8, top_k=2, targets=["one", "six", "paris"]),
-            lambda model: model.run(EMBEDDING_TASK, ["one", "one two three four five six seven"] * 7),
-            lambda model: model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three")] * 3),
-        ):
-            assert ask(bucketed) == ask(plain)
-    questions = [("where does anna?", "anna smith lives in paris"), ("where?", "in paris")]
-    for task, inputs in ((TOKEN_CLASSIFICATION_TASK, ["anna lives in paris"] * 5), (QUESTION_ANSWERING_TASK, questions)):
-        with both(two_ways(repository, task.name)) as (plain, bucketed):
-            assert bucketed.run(task, inputs) == plain.run(task, inputs)
 
 
 def test_more_masks_than_fit_take_several_runs(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,12 +187,3 @@ def test_batches_on_a_gpu_are_large_by_default() -> None:
     chosen = BatchLimits(batch_rows=7, waiting_rows=99)
     assert EncoderOptions(devices=cuda, limits=chosen).device_limits == replace(GPU_BATCHES, batch_rows=7, waiting_rows=99)
     assert EncoderOptions(limits=chosen).device_limits == chosen
-
-
-def test_masks_belong_to_their_own_row(repository: Path) -> None:
-    with both(two_ways(repository, "fill-mask")) as (_, bucketed):
-        ids = np.array([ID["one"], MASK, ID["five"], MASK], np.int32)
-        rows = [TextRow(ids[:count], ids[:count] * 0, ("tokens",), np.flatnonzero(ids[:count] == MASK), 1) for count in (2, 4)]
-        first, second = run_batch(bucketed, rows)
-        assert first["tokens"].tolist() == [[ID["two"]]]
-        assert second["tokens"].tolist() == [[ID["two"]], [ID["six"]]]

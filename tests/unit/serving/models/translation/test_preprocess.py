@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from triptych.decoding import DecodingOptions, SplitSentences
-from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.errors import InvalidInputError, OverloadedError
 from triptych_serving.models.translation.preprocess import MAX_CHARACTERS, PreparedRequest, Preprocessor
@@ -18,11 +17,6 @@ from .....fixtures.toy import SOURCE, SOURCES, TARGET
 
 DEFAULTS, OFF = DecodingOptions(), DecodingOptions(split_sentences=SplitSentences.OFF)
 LONG = " ".join("1" * 40)  # more tokens than the toy takes
-
-
-@pytest.fixture(scope="module")
-def manifest(bundle: Bundle) -> TranslationManifest:
-    return bundle.manifest_of(TranslationManifest)
 
 
 @pytest.fixture(scope="module")
