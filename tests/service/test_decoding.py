@@ -8,12 +8,7 @@ import pytest
 
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
-from triptych_client import (
-    Client,
-    DecodingOptions,
-    FailedPreconditionError,
-    FinishReason,
-)
+from triptych_client import Client, DecodingOptions, FailedPreconditionError, FinishReason
 
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_old_bundle
 from .support.in_process import LocalServer, local_server

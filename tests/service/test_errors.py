@@ -17,11 +17,7 @@ from .conftest import MAX_MESSAGE_BYTES
 from .support.messages import RED, ask, failure
 from .support.processes import ServerProcess
 
-INVALID, NOT_FOUND, CANNOT = (
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.NOT_FOUND,
-    grpc.StatusCode.FAILED_PRECONDITION,
-)
+INVALID, NOT_FOUND, CANNOT = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
 WHOLE = {"split_sentences": translation_pb2.SPLIT_SENTENCES_OFF}
 TRANSLATIONS: list[tuple[grpc.StatusCode, str, dict[str, Any]]] = [  # options and languages have tables in unit tests
     (INVALID, "contents: there are no texts", {"contents": []}),

@@ -635,12 +635,7 @@ def generating(**parameters: Any) -> dict[str, Any]:
         ("/models/gpt-en", {"inputs": "a", "parameters": {"typical_p": 0.5}}, 400, "parameters.typical_p: 0.5 is not"),
         ("/models/gpt-en", {"inputs": "a", "parameters": {"stop_sequences": ["b"]}}, 400, "parameters.stop_sequences: ["),
         ("/models/vit-cifar10", {"inputs": "ä"}, 400, "inputs: not base64"),
-        (
-            "/embed",
-            {"inputs": "a", "prompt_name": "query"},
-            400,
-            "prompt_name: 'query' is not a prompt of the model; it has",
-        ),
+        ("/embed", {"inputs": "a", "prompt_name": "query"}, 400, "prompt_name: 'query' is not a prompt of the model; it has"),
         ("/predict", {"inputs": TEXTS}, 404, "no model classifies text;"),
         ("/rerank", {"query": "a", "texts": ["b"]}, 404, "no model reranks"),
         ("/rerank", {"query": "a", "texts": ["b"], "return_text": 1}, 400, "return_text: int 1, must be true or false"),

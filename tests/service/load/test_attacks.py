@@ -161,16 +161,8 @@ ATTACKS = [
     Attack("rows x beams x length", translating(lambda: ["a"] * 16_000, WIDE), frozenset({INVALID})),
     Attack("alignments", translating(lambda: [WHOLE] * 1_000, WIDE), frozenset({INVALID})),
     Attack("large alignments", translating(lambda: [WHOLE] * 8, WIDE), frozenset({OK, EXHAUSTED})),
-    Attack(
-        "candidates of masks",
-        filling("[MASK]" * 20, top_k=1_000),
-        frozenset({OK, INVALID}),
-    ),
-    Attack(
-        "targets of masks",
-        filling("[MASK]", targets=["a"] * 16_000),
-        frozenset({OK, INVALID}),
-    ),
+    Attack("candidates of masks", filling("[MASK]" * 20, top_k=1_000), frozenset({OK, INVALID})),
+    Attack("targets of masks", filling("[MASK]", targets=["a"] * 16_000), frozenset({OK, INVALID})),
     Attack("vectors", asking("EmbedText", lambda: {"contents": ["a dog"] * 16_000}), frozenset({OK, EXHAUSTED})),
     Attack("padded tensors", asking("ModelInfer", ragged), frozenset({INVALID, EXHAUSTED})),
     Attack("brackets in Markdown", documents("markdown", b"![" * 100_000), frozenset({OK, LATE, EXHAUSTED})),

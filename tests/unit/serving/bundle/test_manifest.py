@@ -261,11 +261,7 @@ IMAGES, LATENTS = "image-generation", "unconditional-image-generation"
 @pytest.mark.parametrize(
     ("task", "changes", "fault"),
     [
-        (
-            IMAGES,
-            {"task": "text-generation"},
-            "colours: are not for text-generation, but for image-generation; export",
-        ),
+        (IMAGES, {"task": "text-generation"}, "colours: are not for text-generation, but for image-generation; export"),
         (IMAGES, {"colours": None}, "colours is not an object"),
         (IMAGES, {"colours": {"file": "clusters.npy", "height": 2, "width": 3}}, "too small for the start and 6 pixels"),
         (

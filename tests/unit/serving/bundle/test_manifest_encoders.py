@@ -173,10 +173,7 @@ LARGER = "it must be 32 or more, the longer side of the crop"
             ],
         ),
         ({"resize": "shortest-edge"}, [f"resize_size is 0, {SIZE}"]),
-        (
-            {"resize": "shortest-edge", "resize_size": 31},
-            [f"resize_size is 31, {LARGER}"],
-        ),
+        ({"resize": "shortest-edge", "resize_size": 31}, [f"resize_size is 31, {LARGER}"]),
         ({"resize_height": 31}, ["resize_height is 31, it must be 32 or more, the height of the crop"]),
         ({"resize_width": 15}, ["resize_width is 15, it must be 16 or more, the width of the crop"]),
         ({"resize_width": -1}, [f"resize_width is -1, {SIZE}"]),

@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
-from triptych_serving.decoding.logits_processor import (
-    BAN,
-    EditArrays,
-    LogitEdits,
-    LogitsProcessor,
-    ban,
-    width_of,
-)
+from triptych_serving.decoding.logits_processor import BAN, EditArrays, LogitEdits, LogitsProcessor, ban, width_of
 from triptych_serving.text.tokenizers import read_tokenizer
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.vocabulary import Vocabulary

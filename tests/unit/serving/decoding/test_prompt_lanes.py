@@ -47,8 +47,7 @@ def generated(row: Row) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("searches", "limit", "chunks"),
-    [(False, 0, False), (False, 1 << 20, True), (True, 0, True), (True, 1 << 20, False)],
+    ("searches", "limit", "chunks"), [(False, 0, False), (False, 1 << 20, True), (True, 0, True), (True, 1 << 20, False)]
 )
 def test_rows_decode_alike_alone_and_in_company(searches: bool, limit: int, chunks: bool) -> None:
     given = prompts(20)

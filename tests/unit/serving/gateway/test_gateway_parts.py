@@ -162,24 +162,15 @@ def test_large_json_is_made_in_pieces(value: Any, monkeypatch: pytest.MonkeyPatc
         ({"contents": "a"}, "contents: str 'a', must be a list"),
         ({"contents": ["a", 5]}, "contents[1]: int 5, must be a string"),
         ({"contents": [None]}, "contents[0]: NoneType None, must be a string"),
-        (
-            {"Model": "a"},
-            "Model: there is no such field; the fields are contents, mimeType, sourceLanguageCode,",
-        ),
+        ({"Model": "a"}, "Model: there is no such field; the fields are contents, mimeType, sourceLanguageCode,"),
         ({"options": 0.5}, "options: float 0.5, must be an object"),
-        (
-            {"options": {"beamSize": "x" * 10_000}},
-            f"options.beamSize: str '{'x' * 39}, must be an integer from 0 to 4,294",
-        ),
+        ({"options": {"beamSize": "x" * 10_000}}, f"options.beamSize: str '{'x' * 39}, must be an integer from 0 to 4,294"),
         ({"options": {"beam_size": 1.5}}, "options.beam_size: float 1.5, must be an integer from"),
         ({"options": {"beamSize": True}}, "options.beamSize: bool True, must be an integer from"),
         ({"options": {"beamSize": -1}}, "options.beamSize: int -1, must be an integer from"),
         ({"options": {"lengthPenalty": math.inf}}, "options.lengthPenalty: float inf, must be a finite number"),
         ({"options": {"returnScores": 1}}, "options.returnScores: int 1, must be true or false"),
-        (
-            {"options": {"splitSentences": "ON"}},
-            "options.splitSentences: str 'ON', must be one of SPLIT_SENTENCES_UNSPECIF",
-        ),
+        ({"options": {"splitSentences": "ON"}}, "options.splitSentences: str 'ON', must be one of SPLIT_SENTENCES_UNSPECIF"),
     ],
 )
 def test_errors_in_json_name_field_value_and_type(members: dict[str, Any], fault: str) -> None:

@@ -119,8 +119,7 @@ def test_ready(ready: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "value"),
-    [(State.READY, 1), (State.LOADING, 0), (State.UNLOADING, 0), (State.FAILED, 0), (State.UNLOADED, None)],
+    ("state", "value"), [(State.READY, 1), (State.LOADING, 0), (State.UNLOADING, 0), (State.FAILED, 0), (State.UNLOADED, None)]
 )
 def test_model_ready(state: State, value: float | None) -> None:
     model = StubModel() if state is State.READY else None

@@ -42,10 +42,7 @@ def test_wants_traces(monkeypatch: pytest.MonkeyPatch, endpoint: str, variables:
     assert wants_traces(endpoint) is wanted
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("OTEL_EXPORTER_OTLP_COMPRESSION", "zip"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")],
-)
+@pytest.mark.parametrize(("name", "value"), [("OTEL_EXPORTER_OTLP_COMPRESSION", "zip"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")])
 def test_an_unusable_variable_is_a_serving_error(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(UnsupportedError, match=rf"cannot be used: .*{value}.*; set are .*{name}"):

@@ -14,11 +14,7 @@ SMALL = BatchLimits(batch_tokens=300, batch_rows=11)
 
 @pytest.mark.parametrize(
     ("steps", "rungs"),
-    [
-        (1, [1, 2, 4, 8, 16, 32]),
-        (2, [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]),
-        (8, [*range(1, 17), 18, 20, 22, 24, 26, 28, 30, 32]),
-    ],
+    [(1, [1, 2, 4, 8, 16, 32]), (2, [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]), (8, [*range(1, 17), 18, 20, 22, 24, 26, 28, 30, 32])],
 )
 def test_numbers_are_rounded_up_to_steps_of_an_octave(steps: int, rungs: list[int]) -> None:
     assert sorted({rung(size, steps) for size in range(1, 33)}) == rungs

@@ -17,10 +17,7 @@ from triptych_serving.encoding.cuda.text_runner import DeviceTextRunner
 from triptych_serving.encoding.options import GPU_BATCHES, EncoderOptions
 from triptych_serving.encoding.text_runner import PER_MASK, TextRow
 from triptych_serving.errors import BundleError, EngineError
-from triptych_serving.models.text.tasks import (
-    EMBEDDING_TASK,
-    FILL_MASK_TASK,
-)
+from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.session import Binding

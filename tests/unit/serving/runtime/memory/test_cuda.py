@@ -189,10 +189,7 @@ def test_find_gpus_allocates_nothing() -> None:
     ("error", "before"),
     [
         (cudaError_t.cudaErrorNoDevice, ""),
-        (
-            cudaError_t.cudaErrorInsufficientDriver,
-            "no NVIDIA driver is visible here, or it is older than CUDA 13 needs; ",
-        ),
+        (cudaError_t.cudaErrorInsufficientDriver, "no NVIDIA driver is visible here, or it is older than CUDA 13 needs; "),
     ],
 )
 def test_missing_gpus_raise_with_cudas_message(error: cudaError_t, before: str) -> None:
@@ -219,10 +216,7 @@ def test_rows_are_copied_with_one_kernel(cuda: FakeCuda) -> None:
     cache, narrow = memory.zeros((1, 3, 1, 2, 8), np.float16), memory.zeros((1, 3, 1, 2, 4), np.float16)
     copies = [(0, 1, 0, 2)] * (MOST_COPIES + 1)
     memory.copy_rows(cache, copies)
-    assert [(array, rows) for array, rows, _ in launched] == [
-        (cache, [[0, 1, 0, 2]] * MOST_COPIES),
-        (cache, [[0, 1, 0, 2]]),
-    ]
+    assert [(array, rows) for array, rows, _ in launched] == [(cache, [[0, 1, 0, 2]] * MOST_COPIES), (cache, [[0, 1, 0, 2]])]
     assert {stream for *_, stream in launched} == {memory.stream}
     memory.copy_rows(narrow, [(0, 1, 0, 2)])  # a position has fewer bytes than a thread copies
     assert len(launched) == 2

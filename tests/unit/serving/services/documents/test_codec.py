@@ -9,13 +9,7 @@ from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.rules import Term
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.services.documents.codec import (
-    MAX_KEYS,
-    MAX_SHOWN,
-    MAX_TERMS,
-    finding_to,
-    query_from,
-)
+from triptych_serving.services.documents.codec import MAX_KEYS, MAX_SHOWN, MAX_TERMS, finding_to, query_from
 from triptych_serving.services.documents.work import document_error
 
 Config = translation_pb2.DocumentConfig
