@@ -7,20 +7,21 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from triptych_serving.encoding.lone_session import SHARED_RUNS, LoneSession
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime.session import Session
+
+from ....fixtures.onnx_models import onnx_model, values
 
 LONE, SHARED = 2, 1
 
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Path:
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "same", ports[:1], ports[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "same.onnx")
+    same = onnx_model([helper.make_node("Identity", ["x"], ["y"])], values({"x": ["N"]}), values({"y": ["N"]}))
+    onnx.save(same, tmp_path / "same.onnx")
     return tmp_path / "same.onnx"
 
 
@@ -65,6 +66,6 @@ def test_a_failed_run_is_over(run: Callable[..., list[int]]) -> None:
 
 @pytest.mark.parametrize(("lone", "threads"), [(4, "1 (4 alone)"), (1, "1"), (0, "1")])
 def test_the_results_are_those_of_the_graph(graph: Path, lone: int, threads: str) -> None:
-    session, values = LoneSession(graph, 1, lone, saturation_free=True), np.arange(3, dtype=np.float32)
+    session, given = LoneSession(graph, 1, lone, saturation_free=True), np.arange(3, dtype=np.float32)
     assert session.threads == threads
-    np.testing.assert_array_equal(session.run({"x": values})[0], values)
+    np.testing.assert_array_equal(session.run({"x": given})[0], given)

@@ -82,9 +82,8 @@ def test_unknown_models_name_the_available_ones(toy: Registry, wish: ModelSelect
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_malformed_code_names_its_field(toy: Registry, side: str) -> None:
     wish: dict[str, Any] = {f"{side}_language": "deutsch!"}
-    with pytest.raises(InvalidInputError) as error:
+    with pytest.raises(InvalidInputError, match=f"^{side}_language_code: "):
         toy.find(ModelSelector(**wish))
-    assert error.value.field == f"{side}_language_code"
 
 
 def test_the_only_capable_model_is_selected(toy: Registry) -> None:
@@ -95,9 +94,8 @@ def test_the_only_capable_model_is_selected(toy: Registry) -> None:
 
 
 def test_several_capable_models_are_ambiguous(toy: Registry) -> None:
-    with pytest.raises(InvalidInputError, match=r"several models match, set `model` to one of: bert, pretrained$") as error:
+    with pytest.raises(InvalidInputError, match=r"^model: several models match, set `model` to one of: bert, pretrained$"):
         toy.find_text(ModelSelector(), "fill-mask")
-    assert error.value.field == "model"
     with pytest.raises(InvalidInputError, match=r"set `model` to one of: bert, ner, pretrained$"):
         toy.find_text(ModelSelector(), "embedding")
     assert toy.find_text(ModelSelector("bert", "1"), "fill-mask").name == "bert"
@@ -127,9 +125,8 @@ def test_two_models_for_one_pair_need_a_name(repository: Path) -> None:
     copy_bundle(repository, "first")
     copy_bundle(repository, "second")
     with loaded(repository) as registry:
-        with pytest.raises(InvalidInputError, match="several models match, set `model` to one of: first, second") as error:
+        with pytest.raises(InvalidInputError, match=r"^model: several models match, set `model` to one of: first, second"):
             registry.find(ModelSelector(target_language="de"))
-        assert error.value.field == "model"
         assert registry.find(ModelSelector(model="second")).name == "second"
     with loaded(repository, only="second") as registry:
         assert [model.entry.name for model in registry.models] == ["second"]

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from triptych_export.quantization.functions import add_function, norm_to_bytes, per_token_product
 from triptych_serving.errors import EngineError
@@ -20,6 +20,8 @@ from triptych_serving.runtime.native import library as installed
 from triptych_serving.runtime.native.compiler import LIBRARY, SOURCE, compile_library
 from triptych_serving.runtime.native.library import LEVEL, native_kernels
 from triptych_serving.runtime.session import ATTENTION, GENERATION, Session
+
+from ....fixtures.onnx_models import onnx_model
 
 ROWS, HEADS, CAPACITY = 3, 2, 37
 LAST = np.array([0, 16, CAPACITY - 1], np.int32)
@@ -56,9 +58,7 @@ def save(
 ) -> Path:
     """Write a graph of the runtime's own operators, and a function's."""
     infos = ([helper.make_tensor_value_info(*each) for each in part] for part in (inputs, outputs))
-    parts = [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()]
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(helper.make_graph(nodes, "graph", *infos, parts), opset_imports=opsets, ir_version=10)
+    model = onnx_model(nodes, *infos, constants)
     if function is not None:
         add_function(model, function)
     onnx.save(model, folder / "graph.onnx")

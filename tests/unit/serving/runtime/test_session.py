@@ -24,6 +24,7 @@ from triptych_serving.runtime.memory import HostMemory, host_view
 from triptych_serving.runtime.memory.cuda import CudaMemory
 from triptych_serving.runtime.session import UNCAPTURED, Session, SessionPlace
 
+from ....fixtures.onnx_models import onnx_model, values
 from .memory.fake_cuda import FakeCuda
 
 GPU = Device("cuda", 1)
@@ -266,16 +267,13 @@ def test_a_gpu_session_is_not_destroyed_during_a_capture(made: list[FakeSession]
 @pytest.fixture(scope="module", name="doubling")
 def doubling_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`x` float16 `[rows, 3]`, `step` int32 `[1]` -> `y` = x + x, `next` = step + 1."""
-    info, rows = helper.make_tensor_value_info, ["rows", 3]
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "x"], ["y"]), helper.make_node("Add", ["step", "one"], ["next"])],
-        "doubling",
-        [info("x", TensorProto.FLOAT16, rows), info("step", TensorProto.INT32, [1])],
-        [info("y", TensorProto.FLOAT16, rows), info("next", TensorProto.INT32, [1])],
-        [helper.make_tensor("one", TensorProto.INT32, [1], [1])],
+    nodes = [helper.make_node("Add", ["x", "x"], ["y"]), helper.make_node("Add", ["step", "one"], ["next"])]
+    inputs, outputs = (
+        [*values({x: ["rows", 3]}, TensorProto.FLOAT16), *values({step: [1]}, TensorProto.INT32)]
+        for x, step in (("x", "step"), ("y", "next"))
     )
     path = tmp_path_factory.mktemp("graphs") / "doubling.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(onnx_model(nodes, inputs, outputs, {"one": np.ones(1, np.int32)}, opset=17), path)
     return path
 
 

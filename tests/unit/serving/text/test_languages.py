@@ -56,10 +56,8 @@ def test_lookups_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_long_lists_of_languages_are_shortened() -> None:
     offered = [f"{first}{second}" for first in "abcdefghij" for second in "klmnopqrst"]
-    with pytest.raises(InvalidInputError) as missing:
+    with pytest.raises(InvalidInputError, match=rf"^{FIELD}: the model has several, .*: ak, .*, ar, \.\.\. \(100 in all\)$"):
         choose_language("", offered, FIELD)
-    assert missing.value.field == FIELD
-    assert missing.value.problem == "the model has several, name one of: ak, al, am, an, ao, ap, aq, ar, ... (100 in all)"
     with pytest.raises(InvalidInputError, match=r"'fr' is none of the model's: en, de$"):
         choose_language("fr", ["en", "de"], FIELD)
     assert [choose_language("", [only], FIELD) for only in ("en", "und")] == ["en", "und"]
@@ -73,9 +71,8 @@ MALFORMED += ["__de__", "de" + "-a1" * 60]
 
 @pytest.mark.parametrize("code", MALFORMED)
 def test_a_malformed_code_is_rejected_with_its_field(code: str) -> None:
-    with pytest.raises(InvalidInputError, match="is not a language code") as error:
+    with pytest.raises(InvalidInputError, match=f"^{FIELD}: .* is not a language code"):
         find_language(code, ["de"], FIELD)
-    assert error.value.field == FIELD
     assert not is_language(code)
 
 

@@ -60,9 +60,8 @@ def test_waiting_images_are_counted(model: ImageModel, held: threading.Event) ->
 
 
 def test_a_bad_image_cancels_the_others(model: ImageModel) -> None:
-    with pytest.raises(InvalidInputError) as error:
+    with pytest.raises(InvalidInputError, match=r"^images\[1\]: "):
         model.classify([RED, b"GIF89a", b""])
-    assert error.value.field == "images[1]"
     with pytest.raises(InvalidInputError, match="top_k: 0 is out of range"):
         model.classify([RED], 0)
     eventually(lambda: model.engine.count_rows() == (0, 0))

@@ -67,9 +67,8 @@ def test_chunks_are_joined() -> None:
     ],
 )
 def test_invalid_stream_is_rejected(requests: list[TranslateDocumentRequest], field: str, problem: str) -> None:
-    with pytest.raises(InvalidInputError, match=problem) as error:
+    with pytest.raises(InvalidInputError, match=f"^{field}: .*{problem}"):
         receive(*requests)
-    assert error.value.field == field
 
 
 @pytest.mark.parametrize("requests", [[], [config()], [config(), chunk(b"a")]])
