@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from triptych_serving.scheduling.request import Finish, Row
 
@@ -82,8 +82,3 @@ class StubLane:
             row.finish = Finish.LENGTH
         self.leave(ended)
         return ended
-
-
-def factory(lane: StubLane) -> Callable[[], StubLane]:
-    """Return a factory of this lane."""
-    return lambda: lane
