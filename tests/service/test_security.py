@@ -238,19 +238,8 @@ def test_who_else_the_server_may_be(mutual: Mutual) -> None:
 def test_benchmarks_with_and_without_a_certificate(mutual: Mutual, run: Run, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text(SOURCE)
     app = mutual.authority.sign("app")
-    short = (
-        "--input",
-        tmp_path / "texts.txt",
-        "--concurrency",
-        "1",
-        "--measure-secs",
-        "0.1",
-        "--max-windows",
-        "3",
-        "--json",
-        "-",
-    )
-    bench = ("bench", "translate", "--server", mutual.server.address, *short)
+    short = ("--concurrency", "1", "--measure-secs", "0.1", "--max-windows", "3", "--json", "-")
+    bench = ("bench", "translate", "--server", mutual.server.address, "--input", tmp_path / "texts.txt", *short)
     tls = ("--tls-ca", mutual.authority.file, "--tls-client-cert", app.certificate, "--tls-client-key", app.key)
     assert json.loads(run(*bench, *tls).out)["runs"][0]["failed"] == {}
     assert "if the server is running, it requires TLS or a trusted client certificate" in run(*bench).err
