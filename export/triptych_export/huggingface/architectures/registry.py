@@ -46,6 +46,7 @@ TEXT_LOADERS: Loaders = {
     "ernie": (bert.load_ernie, bert.ERNIE_NEUTRAL),
     "eurobert": (rotary_encoders.load_eurobert, rotary_encoders.EUROBERT_NEUTRAL),
     "gte": _GTE,
+    "jina_embeddings_v3": (partial(load_text, mapping=rotary_encoders.JINA), bert.BERT_NEUTRAL),
     "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
     "mpnet": (partial(load_text, mapping=bert.MPNET), bert.MPNET_NEUTRAL),
     "new": _GTE,  # in its authors' files

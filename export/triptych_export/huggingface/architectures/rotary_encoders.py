@@ -1,14 +1,14 @@
-"""Encoders with rotary positions and gated feed-forwards: NomicBERT and GTE, else like BERT, and EuroBERT, else like Llama.
+"""Encoders with rotary positions: NomicBERT, GTE and Jina embeddings v3, else like BERT, and EuroBERT, else like Llama.
 
-Nussbaum et al. 2024; Zhang et al. 2024; Boizard et al. 2025. The config.json of the first two has other members in files of
-their authors' code than in those of transformers. The weights have the same names in both.
+Nussbaum et al. 2024; Zhang et al. 2024; Sturua et al. 2024; Boizard et al. 2025. The config.json of the first two has other
+members in files of their authors' code than in those of transformers. The weights have the same names in both.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, POOLER, embedding_rules, masked_rules
+from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, POOLER, ROBERTA, embedding_rules, masked_rules
 from triptych_export.huggingface.architectures.decoder_config import check_number, llama_members, rotary
 from triptych_export.huggingface.architectures.decoders import HEAD_NEUTRAL, load_states
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
@@ -101,6 +101,16 @@ def _gte_config(folder: Folder, special: SpecialIds) -> BertConfig:
     return replace(made, **_rotary_members(folder, default, "rope_theta"))
 
 
+def _jina_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    return BertConfig(
+        **encoder_members(folder, special, positions=8_194),
+        **_rotary_members(folder, 20_000.0, "rope_theta"),
+        segments=integer(folder, "type_vocab_size", 1),
+        activation=activation(folder, "hidden_act", "gelu"),
+        norm_epsilon=folder.config.get("layer_norm_eps", 1e-5),
+    )
+
+
 def _rotary_members(folder: Folder, default: float, base: str) -> dict[str, Any]:
     """Read the rotary positions; raises ValueError if their scaling is not linear."""
     theta, scaling = rotary(folder, default, base=base)
@@ -135,6 +145,15 @@ def _gte_rules(config: EncoderConfig) -> Sequence[Rule]:
     )
 
 
+def _jina_rules(_config: EncoderConfig) -> Sequence[Rule]:
+    block = ("mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2")
+    return (
+        Rule("bert.embedding.norm", "emb_ln"),
+        *embedding_rules("lm_head.decoder.weight"),
+        *block_rules(LAYERS, "encoder.layers.{i}", ["mixer.Wqkv"], *block),
+    )
+
+
 NOMIC_BERT = TextMapping(
     classes=("NomicBert",),
     config=_nomic_config,
@@ -164,6 +183,7 @@ GTE = TextMapping(
     prefixes=("gte.", "new."),
     ignored=("*inv_freq", "*position_ids", "*pooler.*", "lm_head.*", "classifier.*"),
 )
+JINA = replace(ROBERTA, classes=("JinaEmbeddingsV3",), config=_jina_config, encoder=_jina_rules, prefixes=("roberta.",))
 
 
 def load_eurobert(folder: Folder) -> TextCheckpoint:

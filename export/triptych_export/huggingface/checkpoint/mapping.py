@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound=nn.Module)
 Change = Callable[[Tensor], Tensor]
 Join = Callable[[tuple[Tensor, ...]], Tensor]
 NUMBER = re.compile(r"\{(\w+)\}")
-SHOWN_FAULTS = 60
+SHOWN_FAULTS = 12  # of a kind
 
 
 class Rule:
@@ -130,17 +130,15 @@ def load_rules(
             raise WeightsError(f"{weights.paths[0]}: the names of all weights begin with {prefix!r}, of {wrapper}; {remedy}")
     stored = {_plain(name, prefixes): name for name in weights}
     sources = {name: _source(name, rules, prefixes) for name, _ in model.named_parameters()}
-    faults: list[str] = []
     used = {name for source in sources.values() for name in (*source.theirs, *source.others)}
-    for name, parameter in model.named_parameters():
-        faults += _faults(sources[name], parameter.shape, weights, stored)
+    absent = [source for source in sources.values() if source.found(stored) is None]
+    missing = [name for source in absent for name in source.theirs if name not in stored]
+    parameters = [(sources[name], parameter.shape) for name, parameter in model.named_parameters()]
+    misshapen = [each for source, shape in parameters for each in _misshapen(source, shape, weights, stored)]
     unexpected = sorted(
         name for plain, name in stored.items() if plain not in used and not any(fnmatchcase(name, each) for each in ignored)
     )
-    if unexpected:
-        more = f" and {len(unexpected) - SHOWN_FAULTS} more" if len(unexpected) > SHOWN_FAULTS else ""
-        faults.append(f"unexpected {', '.join(unexpected[:SHOWN_FAULTS])}{more}")
-    if faults:
+    if faults := [*_shown("missing", missing), *_shown("misshapen", misshapen, "; "), *_shown("unexpected", unexpected)]:
         places = ", ".join(path.name for path in weights.paths[:3]) + ("..." if len(weights.paths) > 3 else "")
         raise WeightsError(f"{weights.paths[0].parent} ({places}): {'; '.join(faults)}")
     _assign(model, sources, weights, stored)
@@ -160,10 +158,15 @@ def _source(parameter: str, rules: Sequence[Rule], prefixes: Sequence[str]) -> R
     raise ValueError(f"no rule is about {parameter}")
 
 
-def _faults(source: Rule, shape: torch.Size, weights: StoredWeights, stored: Mapping[str, str]) -> Iterator[str]:
+def _shown(fault: str, weights: Sequence[str], separator: str = ", ") -> list[str]:
+    """Describe the weights that have a fault in one text; empty if there are none."""
+    more = f" and {len(weights) - SHOWN_FAULTS} more" if len(weights) > SHOWN_FAULTS else ""
+    return [f"{fault} {separator.join(weights[:SHOWN_FAULTS])}{more}"] if weights else []
+
+
+def _misshapen(source: Rule, shape: torch.Size, weights: StoredWeights, stored: Mapping[str, str]) -> Iterator[str]:
     names = source.found(stored)
     if names is None:
-        yield from (f"missing {name}" for name in source.theirs if name not in stored)
         return
     shapes = [weights[stored[name]] for name in names]
     try:
@@ -175,7 +178,7 @@ def _faults(source: Rule, shape: torch.Size, weights: StoredWeights, stored: Map
         reason = "" if len(names) == 1 and source.change is None else f", together {list(made)}"
     if made != shape:
         given = ", ".join(f"{stored[name]} {list(each)}" for name, each in zip(names, shapes, strict=True))
-        yield f"misshapen {given}{reason}, expected {list(shape)}"
+        yield f"{given}{reason}, expected {list(shape)}"
 
 
 @torch.no_grad()

@@ -336,6 +336,7 @@ CLASSES = {
     "modernbert": "BertTokenizer",  # whose special tokens it has; its vocabulary is in tokenizer.json
     "nomic_bert": "BertTokenizer",
     "gte": "XLMRobertaTokenizer",
+    "jina_embeddings_v3": "XLMRobertaTokenizer",
     "new": "XLMRobertaTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "roberta": "RobertaTokenizer",

@@ -170,13 +170,11 @@ def test_all_faults_are_listed_under_the_checkpoints_names(tmp_path: Path) -> No
     message = fault(write(tmp_path, stored, "safetensors"), ignored=("*position_ids",))
     assert message.startswith(f"{tmp_path} (model.safetensors): ")
     for expected in (
-        "missing embed.weight",
-        "missing block.1.key.bias",
-        "misshapen block.0.LayerNorm.weight [5], expected [4]",
-        "misshapen places.weight [6, 4], together [4, 4], expected [5, 4]",
-        "misshapen block.0.query.weight [6, 4], block.0.key.weight [4, 4], together [10, 4], expected [8, 4]",
-        "unexpected extra.000, extra.001",
-        "extra.059 and 15 more",
+        "missing embed.weight, block.1.key.bias; misshapen places.weight [6, 4], together [4, 4], expected [5, 4]; ",
+        "; block.0.LayerNorm.weight [5], expected [4]",
+        "; block.0.query.weight [6, 4], block.0.key.weight [4, 4], together [10, 4], expected [8, 4]",
+        "; unexpected extra.000, extra.001",
+        "extra.011 and 63 more",
     ):
         assert expected in message
     assert "position_ids" not in message
