@@ -18,6 +18,7 @@ from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.adapters import MergedFolder
 from triptych_export.huggingface.architectures.registry import Loaded
+from triptych_export.huggingface.checkpoint.rerankers import Scored, read_scored_tokens, score_rows
 from triptych_export.huggingface.folder import Folder, one_line
 from triptych_export.onnx_files.checks import read_model
 from triptych_export.onnx_files.decoder import ENCODED, LOGITS, SOURCE_MASK, STATES, decoder_inputs
@@ -59,7 +60,7 @@ def compare_with_original(folder: Folder, loaded: Loaded, allowed: bool = False)
         theirs = _open(transformers, folder, loaded)
     except Exception as error:  # whatever the library raises for a checkpoint that it cannot load
         return f"not compared, {library} cannot load the checkpoint: {one_line(error)[:200]}"
-    return _compare(folder, library, _outputs(theirs, loaded), allowed)
+    return _compare(folder, library, _outputs(theirs, loaded, read_scored_tokens(folder)), allowed)
 
 
 def _compare(folder: Folder, library: str, outputs: Iterable[Compared], allowed: bool) -> str:
@@ -99,13 +100,13 @@ def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
     return getattr(transformers, name).from_pretrained(folder.path, local_files_only=True).float().eval()
 
 
-def _outputs(theirs: Any, loaded: Loaded) -> Iterator[Compared]:
+def _outputs(theirs: Any, loaded: Loaded, scored: Scored | None) -> Iterator[Compared]:
     if isinstance(loaded, TranslationSource):
         return _translation(theirs, loaded)
     if isinstance(loaded, GenerationSource):
         return (("logits", theirs(ids).logits, loaded.model(ids)) for ids in map(_row, draw_prompts(loaded, INPUTS)))
     if isinstance(loaded, TextCheckpoint):
-        return _text(theirs, loaded)
+        return _text(theirs, loaded, scored)
     return _images(theirs, loaded.model, loaded.model.config.image)
 
 
@@ -151,8 +152,8 @@ def _sentences(source: TranslationSource) -> tuple[Sequence[Sequence[int]], Sequ
     return sources, [[config.bos_id, *dice.choices(ordinary, k=TARGET_TOKENS)] for _ in sources]
 
 
-def _text(theirs: Any, checkpoint: TextCheckpoint) -> Iterator[Compared]:
-    """Compare logits of texts up to the longest; of masked tokens, their log-probabilities."""
+def _text(theirs: Any, checkpoint: TextCheckpoint, scored: Scored | None) -> Iterator[Compared]:
+    """Compare logits of texts up to the longest; of masked tokens, their log-probabilities; of `scored` tokens, their score."""
     model = checkpoint.model
     has_segments = getattr(theirs.config, "type_vocab_size", 0) > 1
     rows = random_rows(checkpoint.tokenizer, RowForm.of(model), checkpoint.pairs and has_segments)
@@ -169,7 +170,7 @@ def _text(theirs: Any, checkpoint: TextCheckpoint) -> Iterator[Compared]:
         elif "start" in ours:
             yield "logits", torch.cat((answer.start_logits[0], answer.end_logits[0])), torch.cat((ours["start"], ours["end"]))
         elif "logits" in ours:
-            yield "logits", answer.logits[0], ours["logits"]
+            yield "logits", score_rows(scored)(answer.logits[0, -1]) if scored else answer.logits[0], ours["logits"]
         elif "probabilities" in ours:
             yield "probabilities", torch.softmax(answer.logits[0], -1), ours["probabilities"]
         elif isinstance(model, BertForEmbedding):

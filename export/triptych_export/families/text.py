@@ -33,6 +33,7 @@ from triptych_serving.bundle.manifest import (
     TOKEN_CLASSIFICATION,
 )
 from triptych_serving.runtime.session import Session
+from triptych_serving.text.bert_tokenizer import fill_pair
 from triptych_training.checkpoints.encoder import Sample, TextCheckpoint
 from triptych_training.data.corpus import read_lines
 from triptych_training.models.bert import BertForEmbedding, BertForPretraining, BertForQuestionAnswering, BertModel
@@ -90,9 +91,13 @@ class TextFamily(EncoderFamily):
     @cached_property
     def rows(self) -> list[TextRow]:
         """Encoded samples for parity."""
-        model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
+        model, tokenizer, template = self.checkpoint.model, self.checkpoint.tokenizer, self.checkpoint.pair_template
         if self.samples:
-            return make_rows(tokenizer, RowForm.of(model), spread(self.samples, PARITY_TEXTS))
+            samples: list[str | tuple[str, ...]] = [
+                fill_pair(template, *each) if template and not isinstance(each, str) else each
+                for each in spread(self.samples, PARITY_TEXTS)
+            ]
+            return make_rows(tokenizer, RowForm.of(model), samples)
         paired = isinstance(model, BertForPretraining) and model.next_sentence is not None
         pairs = paired or self.checkpoint.pairs or isinstance(model, BertForQuestionAnswering)
         return random_rows(tokenizer, RowForm.of(model), pairs)
@@ -141,6 +146,7 @@ def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict
         manifest |= {"pairs": checkpoint.pairs, "logits": True}
         flags = {"singles": checkpoint.pairs and checkpoint.singles, "regression": checkpoint.regression}
         manifest |= {name: True for name, value in flags.items() if value}
+        manifest |= {"pair_template": list(checkpoint.pair_template)} if checkpoint.pair_template else {}
     if checkpoint.aggregation != "simple":
         manifest["aggregation"] = checkpoint.aggregation
     if isinstance(model.bert, GptEncoder) and not model.bert.config.bidirectional:

@@ -63,7 +63,7 @@ class RowForm:
         )
 
 
-def make_rows(tokenizer: Tokenizer, form: RowForm, samples: Sequence[str | tuple[str, str]]) -> list[TextRow]:
+def make_rows(tokenizer: Tokenizer, form: RowForm, samples: Sequence[str | tuple[str, ...]]) -> list[TextRow]:
     """Encode texts, truncated to the model's limit; for a masked-token model, mask every seventh token."""
     plain = Tokenizer.from_str(tokenizer.to_str())
     plain.no_padding()

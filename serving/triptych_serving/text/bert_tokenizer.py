@@ -8,15 +8,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from triptych_serving.bundle.manifest import TextTokens
+from triptych_serving.bundle.manifest.text import PLACE, PLACES
 from triptych_serving.errors import BundleError
 from triptych_serving.text.tokenizers import Encoding, Tokenizer, make_tokenizer, read_tokenizer
 from triptych_serving.text.validation import CONTENTS, UNLIMITED, InputNames, TextLimits, encode_steps
 from triptych_text.steps import Steps
 
 Read = TypeVar("Read")
+Encode = Callable[[list[Any]], list[Encoding]]  # of texts or pairs
 
 CHARACTERS_PER_TOKEN = 100  # maximum length of a WordPiece token
 ANY_TEXT = "a"
+
+
+def fill_pair(template: Sequence[str], query: str, document: str) -> str | tuple[str, ...]:
+    """Put a pair of texts into a template, see TextManifest: what is tokenized of it, one text or two."""
+    texts = dict(zip(PLACES, (query, document), strict=True))
+    filled = tuple("".join(texts.get(piece, piece) for piece in PLACE.split(text)) for text in template)
+    return filled if len(filled) > 1 else filled[0]
 
 
 class BertTokenizer:
@@ -27,13 +36,15 @@ class BertTokenizer:
     Args:
         path: `tokenizer.json`; its post-processor builds [CLS] A [SEP] B [SEP].
         max_tokens: maximum input length, including [CLS] and [SEP].
+        template: of pairs, see TextManifest; empty: they are tokenized as they are.
 
     Raises:
         BundleError: the file is not a tokenizer, or does not fit the manifest.
     """
 
-    def __init__(self, path: Path, tokens: TextTokens, max_tokens: int) -> None:
+    def __init__(self, path: Path, tokens: TextTokens, max_tokens: int, template: Sequence[str] = ()) -> None:
         self.path = path
+        self._template = tuple(template)
         self._tokenizer = read_tokenizer(path)
         self._limits = TextLimits(max_tokens, max_tokens * CHARACTERS_PER_TOKEN, least=1)
         self.mask = str(self._tokenizer.id_to_token(tokens.mask))
@@ -90,7 +101,7 @@ class BertTokenizer:
             InvalidInputError: a text is empty, too long or not Unicode; names it.
         """
         tokenizer = self._tokenizer
-        encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
+        encode = self._filling(tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast)
         return encode_steps(encode, inputs, names, self._limits, most, read)
 
     def encode_or_truncate(
@@ -108,7 +119,7 @@ class BertTokenizer:
             return (yield from self.encode(inputs, read, names, offsets, most)), [False] * len(inputs)
         kept = [tuple(text[: self._limits.characters // len(parts)] for text in parts) for parts in inputs]
         cut = [one != given for one, given in zip(kept, inputs, strict=True)]
-        encode = self._truncating.encode_batch
+        encode = self._filling(self._truncating.encode_batch)
         encoded = yield from encode_steps(
             encode, kept, names, self._limits, most, lambda encoding: (read(encoding), bool(encoding.overflowing))
         )
@@ -146,6 +157,14 @@ class BertTokenizer:
     def token(self, token: int) -> str:
         """Return a token as it is in the vocabulary."""
         return str(self._tokenizer.id_to_token(token))
+
+    def _filling(self, encode: Encode) -> Encode:
+        """Return a call that puts pairs into the template, if there is one, before it tokenizes them with `encode`."""
+
+        def fill(given: str | tuple[str, str]) -> str | tuple[str, ...]:
+            return given if isinstance(given, str) else fill_pair(self._template, *given)
+
+        return (lambda inputs: encode([fill(each) for each in inputs])) if self._template else encode
 
     def _behind(self, token: int) -> str:
         """Return a token as text after another one, including its leading space, if any."""
@@ -188,6 +207,6 @@ class BertTokenizer:
             if number is not None and self._tokenizer.id_to_token(number) is None
         ]
         frame = [number for number in (tokens.cls, tokens.sep) if number is not None]
-        if (ids := self._tokenizer.encode_batch([""])[0].ids) != frame:
+        if (ids := self._tokenizer.encode_batch([""])[0].ids) != frame and not self._template:
             faults.append(f"an empty text becomes {ids}, expected [CLS] [SEP], {frame}")
         return faults

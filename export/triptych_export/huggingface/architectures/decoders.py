@@ -17,6 +17,13 @@ from triptych_export.huggingface.checkpoint.config import ENCODER, check_archite
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
 from triptych_export.huggingface.checkpoint.languages import model_name
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, load_rules, make_model
+from triptych_export.huggingface.checkpoint.rerankers import (
+    Scored,
+    read_pair_template,
+    read_scored_tokens,
+    reads_chats,
+    score_rows,
+)
 from triptych_export.huggingface.checkpoint.text import (
     BARE,
     HEADS,
@@ -43,6 +50,7 @@ from triptych_training.models.gpt import Gpt, GptConfig
 from triptych_training.models.gpt_encoder import LAST, GptEncoderConfig
 
 OUTPUT = "lm_head.weight"  # of the checkpoint, where it is the embedding's matrix
+RELEVANCE = "relevance"  # label of rerankers without one
 LONGEST_TEXT = 8_192  # tokens of a text to embed or to label
 LANGUAGE_MODEL = re.compile("ForCausalLM$|LMHeadModel$|Model$")  # suffixes of classes
 SCORE = (Rule("classifier", "score", others=["classifier"]),)
@@ -95,16 +103,19 @@ def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) ->
 
 def load_states(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
     """Load a decoder-only model of a folder of sentence-transformers, or with another head than the output matrix."""
-    sentences = read_sentence_settings(folder, POOLINGS_OF_DECODERS)
+    sentences, scored = read_sentence_settings(folder, POOLINGS_OF_DECODERS, reads_chats(folder)), read_scored_tokens(folder)
     name = LANGUAGE_MODEL.sub("", mapping.architecture)
-    head = BARE if sentences else find_head(folder, (name, f"{name}Text"), list(mapping.heads))  # "Text" in Gemma 3's
+    named = (name, f"{name}Text")  # the second one is Gemma 3's
+    head = BARE if sentences else TEXT if scored else find_head(folder, named, list(mapping.heads))
     settings = sentences or SentenceSettings()
     tokenizer = decoder_tokenizer(folder)
     special = special_ids(folder, tokenizer, masks=head == MASKED, bare=True)
-    labels = read_labels(folder) if head in (TEXT, TOKENS) else ()
+    labels = (RELEVANCE,) if scored else read_labels(folder) if head in (TEXT, TOKENS) else ()
+    template = read_pair_template(folder, tokenizer) if head == TEXT else ()
+    special = replace(special, cls=None, sep=None) if template else special
     ids: dict[str, Any] = {"pad_id": special.pad, "cls_id": special.cls, "sep_id": special.sep, "mask_id": special.mask}
     padding = folder.config.get("pad_token_id", PADS.get(folder.model_type))
-    ids |= {"skipped_id": padding} if head == TEXT else {"pooling": LAST}
+    ids |= {"skipped_id": padding} if head == TEXT and not scored else {"pooling": LAST}
 
     def make() -> EncoderModel:
         tied = head != MASKED or flag(folder, "tie_word_embeddings", mapping.tied)
@@ -113,11 +124,25 @@ def load_states(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
 
     model = make_model(folder, make)
     assert isinstance(model.config, GptEncoderConfig)
-    rules = [rule.under("bert.gpt") for rule in _rules(folder, mapping, model.config, output=False)]
+    rules = [rule.under("bert.gpt") for rule in _rules(folder, mapping, model.config, output=scored is not None)]
+    heads = [_score_rule(folder, mapping, model.config, scored)] if scored else mapping.heads.get(head, ())
     ignored = (*mapping.ignored, OUTPUT, *(() if head in (TEXT, TOKENS) else ("score.*", "classifier.*", "dense.*")))
-    load_rules(model, open_weights(folder.path), [*mapping.heads.get(head, ()), *rules], ignored, mapping.prefixes)
+    load_rules(model, open_weights(folder.path), [*heads, *rules], ignored, mapping.prefixes)
     longest = min(settings.max_tokens or model.config.max_positions, LONGEST_TEXT)
-    return assemble(folder, model, tokenizer, replace(settings, max_tokens=longest), labels)
+    loaded = assemble(folder, model, tokenizer, replace(settings, max_tokens=longest), labels)
+    if not template:
+        return loaded
+    provenance = {**loaded.provenance, "pair_template": ", ".join(map(repr, template))}
+    return replace(loaded, singles=False, pair_template=template, provenance=provenance)
+
+
+def _score_rule(folder: Folder, mapping: DecoderMapping, config: GptConfig, scored: Scored) -> Rule:
+    """Return the rule of a classifier whose label has the score of tokens that could follow."""
+    if config.logit_cap:
+        raise folder.config_error(f"final_logit_softcapping: {config.logit_cap} is not supported of a model that ranks texts")
+    matrix = "tokens" if flag(folder, "tie_word_embeddings", mapping.tied) else "projection"
+    [output] = (rule for rule in mapping.rules if rule.ours == matrix)
+    return Rule("classifier", *output.theirs, change=score_rows(scored), others=output.others)
 
 
 def _members(folder: Folder, mapping: DecoderMapping, tied: bool) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from triptych_training.models.rotary import Rotary
 
 MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
+SCORE_OF_TOKENS = "LogitScore"  # the module of rerankers that are language models
 TRANSFORMER_FILES = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
 )
@@ -108,26 +109,27 @@ def read_modules(folder: Folder) -> list[tuple[str, str]]:
     return modules
 
 
-def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS) -> SentenceSettings | None:
-    """Read modules.json and the files that belong to it; None if this is no sentence-transformers folder.
+def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS, chats: bool = False) -> SentenceSettings | None:
+    """Read modules.json and the files that belong to it; None if the model makes no vectors.
 
-    `poolings` are those that the model can have.
+    `poolings` are those that the model can have; with `chats`, a cross-encoder's pairs are chats, which are read elsewhere.
 
     Raises:
         SourceError: bundles do not support a setting.
     """
     modules = read_modules(folder)
-    if foreign := [kind for kind, _ in modules if kind not in KINDS]:
-        raise SourceError(f"{folder.path / MODULES}: {', '.join(foreign)} is not supported; supported: {', '.join(KINDS)}")
     if not modules:
         return None
-    prompt, named = _prompts(folder)
     if _is_cross_encoder(folder, modules):
-        if prompt:  # there it precedes the first text of a pair only
-            remedy = "save the model without it, and add the prompt to queries"
-            raise SourceError(f"{folder.path}: default_prompt_name is not supported of a cross-encoder; {remedy}")
-        folder.read_closed(TRANSFORMER_FILES[0], KNOWN_OF_TRANSFORMER)
+        if not chats:
+            if read_prompts(folder)[0]:  # there it precedes the first text of a pair only
+                remedy = "save the model without it, and add the prompt to queries"
+                raise SourceError(f"{folder.path}: default_prompt_name is not supported of a cross-encoder; {remedy}")
+            folder.read_closed(TRANSFORMER_FILES[0], KNOWN_OF_TRANSFORMER)
         return None
+    if foreign := [kind for kind, _ in modules if kind not in KINDS]:
+        raise SourceError(f"{folder.path / MODULES}: {', '.join(foreign)} is not supported; supported: {', '.join(KINDS)}")
+    prompt, named = read_prompts(folder)
     pooling_folder = _check_order(folder, modules)
     file = f"{pooling_folder}/config.json"
     if (pooling := folder.read_closed(file, KNOWN_OF_POOLING)) is None:
@@ -146,7 +148,9 @@ def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS) -> Sen
 
 
 def _is_cross_encoder(folder: Folder, modules: Sequence[tuple[str, str]]) -> bool:
-    return modules == [("Transformer", "")] and folder.architecture.endswith(TEXT)
+    kinds = {TEXT: [], CAUSAL: [SCORE_OF_TOKENS]}
+    wanted = next((after for suffix, after in kinds.items() if folder.architecture.endswith(suffix)), None)
+    return modules[0] == ("Transformer", "") and [kind for kind, _ in modules[1:]] == wanted
 
 
 def _check_order(folder: Folder, modules: Sequence[tuple[str, str]]) -> str:
@@ -162,7 +166,7 @@ def _check_order(folder: Folder, modules: Sequence[tuple[str, str]]) -> str:
     return str(places[1])
 
 
-def _prompts(folder: Folder) -> tuple[str, Mapping[str, str]]:
+def read_prompts(folder: Folder) -> tuple[str, Mapping[str, str]]:
     """Read the default prompt, and all prompts by name; any may be empty."""
     members = folder.members(MODEL_FILE)
     prompts, default = members.get("prompts") or {}, members.get("default_prompt_name")
@@ -301,6 +305,7 @@ def _number(folder: Folder, tokenizer: Tokenizer, name: str) -> int | None:
 
 # Suffixes of Hugging Face's class names.
 BARE, MASKED, PRETRAINING = "Model", "ForMaskedLM", "ForPreTraining"
+CAUSAL = "ForCausalLM"
 TEXT, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
 HEADS = {  # our names
     BARE: "embedding",

@@ -1,5 +1,6 @@
 """The manifest of a text encoder: the BERT family."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +18,8 @@ DECODER_TASKS = (*LABELLED_TASKS, TEXT_EMBEDDING)  # of decoder-only models, who
 MEAN, CLS = "mean", "cls"
 POOLINGS = (MEAN, CLS)
 SIMPLE = "simple"
+PLACES = ("{query}", "{document}")  # of the texts of a pair, in a template
+PLACE = re.compile(f"({'|'.join(map(re.escape, PLACES))})")
 AGGREGATIONS = ("none", SIMPLE, "first", "average", "max")
 
 
@@ -50,6 +53,8 @@ class TextManifest(Manifest):
     next_sentence         (fill-mask, optional) the graph says whether a second text follows the first
     pairs                 (text-classification, optional) the inputs are pairs of texts
     singles               (text-classification with pairs, optional) the inputs may be single texts as well
+    pair_template         (text-classification with pairs, optional) what is tokenized of a pair: one text with {query} and
+                          {document}, the first and second text, or a text with either. tokenizer.json adds special tokens
     prompts               (text-embedding, optional) texts that callers may put before theirs, by name
     vectors               (optional) false: the graph has no `mean` and `cls`
     logits                (text-classification, optional) the graph has the labels' logits besides their probabilities
@@ -72,6 +77,7 @@ class TextManifest(Manifest):
     next_sentence: bool = False
     pairs: bool = False
     singles: bool = False
+    pair_template: tuple[str, ...] = ()
     logits: bool = False
     regression: bool = False
     aggregation: str = SIMPLE
@@ -104,6 +110,7 @@ def parse_text(fields: JsonFields) -> TextManifest:
         next_sentence=task == FILL_MASK and fields.get("next_sentence", bool, False),
         pairs=task == TEXT_CLASSIFICATION and fields.get("pairs", bool, False),
         singles=task == TEXT_CLASSIFICATION and fields.get("singles", bool, False),
+        pair_template=fields.strings("pair_template") if "pair_template" in fields.values else (),
         logits=task == TEXT_CLASSIFICATION and fields.get("logits", bool, False),
         regression=task == TEXT_CLASSIFICATION and fields.get("regression", bool, False),
         aggregation=fields.choice("aggregation", AGGREGATIONS, SIMPLE),
@@ -116,9 +123,18 @@ def parse_text(fields: JsonFields) -> TextManifest:
         prompts=fields.texts("prompts") if task == TEXT_EMBEDDING else {},
         vectors=fields.get("vectors", bool, True),
     )
+    if manifest.pair_template and not _is_template(manifest):
+        fields.faults.append(
+            "pair_template needs pairs, no singles, and {query} and {document} in this order in one or two texts"
+        )
     if manifest.regression and not manifest.logits:
         fields.faults.append("regression needs logits, which the graph does not have")
     check_common(manifest, {"tokenizer.json"}, fields.faults)
     if task in LABELLED_TASKS and isinstance(fields.values.get("labels"), list):
         check_names("labels", manifest.labels, fields.faults)
     return manifest
+
+
+def _is_template(manifest: TextManifest) -> bool:
+    places = [PLACE.findall(text) for text in manifest.pair_template]
+    return manifest.pairs and not manifest.singles and places in ([[*PLACES]], [[place] for place in PLACES])
