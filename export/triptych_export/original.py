@@ -32,7 +32,7 @@ from triptych_export.parity.sentences import draw_sentences
 from triptych_export.parity.text import RowForm, answer_in_torch, embed, random_rows
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
-from triptych_training.models.bert import BertForEmbedding, BertForPretraining
+from triptych_training.models.bert import BertForEmbedding, BertForPretraining, BertForSequenceClassification, BertModel
 from triptych_training.models.image_gpt import ImageGpt
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -170,12 +170,22 @@ def _text(theirs: Any, checkpoint: TextCheckpoint, scored: Scored | None) -> Ite
         elif "start" in ours:
             yield "logits", torch.cat((answer.start_logits[0], answer.end_logits[0])), torch.cat((ours["start"], ours["end"]))
         elif "logits" in ours:
-            yield "logits", score_rows(scored)(answer.logits[0, -1]) if scored else answer.logits[0], ours["logits"]
+            yield "logits", _labels(model, inputs, answer, scored), ours["logits"]
         elif "probabilities" in ours:
             yield "probabilities", torch.softmax(answer.logits[0], -1), ours["probabilities"]
         elif isinstance(model, BertForEmbedding):
             wanted = embed(model, answer[0][0])
             yield "vectors", torch.stack((wanted["mean"], wanted["cls"])), torch.stack((ours["mean"], ours["cls"]))
+
+
+def _labels(model: BertModel, inputs: Tensor, answer: Any, scored: Scored | None) -> Tensor:
+    """Return the logits of labels in transformers' answer, or what our layers make of its states."""
+    if scored:
+        return score_rows(scored)(answer.logits[0, -1])
+    if isinstance(model, BertForSequenceClassification) and "logits" not in answer:
+        return model.logits(inputs, answer[0])[0]
+    logits: Tensor = answer.logits[0]
+    return logits
 
 
 def _images(theirs: Any, model: nn.Module, size: tuple[int, int]) -> Iterator[Compared]:

@@ -82,6 +82,9 @@ def write_eurobert(folder: Path) -> None:
     byte_tokenizer().save(str(folder / "tokenizer.json"))
 
 
+VECTORS = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}  # in newer files
+
+
 def write_case(case: Case, folder: Path) -> Path:
     if case.variant == "eurobert":
         write_eurobert(folder)
@@ -101,7 +104,7 @@ def write_case(case: Case, folder: Path) -> Path:
     for number, (outputs, bias, activation) in enumerate(case.dense, start=2):
         place = folder / f"{number}_Dense"
         place.mkdir()
-        config = {"in_features": width, "out_features": outputs, "bias": bias}
+        config = {"in_features": width, "out_features": outputs, "bias": bias, **(VECTORS if number > 2 else {})}
         write_json(place / "config.json", {**config, "activation_function": f"torch.nn.modules.{activation}"})
         tensors = {"linear.weight": torch.randn(outputs, width), **({"linear.bias": torch.randn(outputs)} if bias else {})}
         save_file(tensors, place / "model.safetensors")

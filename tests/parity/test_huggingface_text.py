@@ -571,7 +571,11 @@ def test_newer_files_of_sentence_transformers_leave_the_length_to_the_tokenizer(
         ({"pooling_mode": "mean", "layers": 2}, (), r"1_Pooling/config\.json: layers: 2 is not supported, and may change"),
         ({"pooling_mode": ["mean", "cls"]}, (), "pooling by mean and cls is not supported"),
         ({"pooling_mode": "mean"}, ("Dense",), "the modules Transformer, Pooling, Normalize, Dense are not supported"),
-        ({"pooling_mode": "mean"}, ("LSTM",), "LSTM is not supported; supported: Transformer, Pooling, Dense, Normalize"),
+        (
+            {"pooling_mode": "mean"},
+            ("LSTM",),
+            "LSTM is not supported; supported: Transformer, Pooling, Dense, LayerNorm, Normalize",
+        ),
         ({"pooling_mode": "mean"}, ("Pooling",), "the modules Transformer, Pooling, Normalize, Pooling are not supported"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Rerankers of sentence-transformers that are language models and read pairs of texts as chats, beside transformers."""
+"""Rerankers of sentence-transformers, beside transformers: language models that read pairs as chats, and chains of modules."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
 from triptych_export.errors import SourceError
@@ -24,7 +27,7 @@ from triptych_text.steps import finish
 from ..fixtures.decoders import CHAT, byte_tokenizer
 from ..fixtures.json_files import edit_json, write_json
 from .test_huggingface_heads import family
-from .test_huggingface_text import BERT, CROSS_ENCODER, TOLERANCE, build, load_text, write_modules
+from .test_huggingface_text import BERT, CROSS_ENCODER, MODERNBERT, TOLERANCE, Family, build, load_text, write_modules
 from .text_checkpoints import save_checkpoint
 
 # One text with both, as Qwen3-Reranker, and a message for each, as zerank.
@@ -139,6 +142,68 @@ def test_the_end_of_a_chat_is_never_cut_off(template: str, form: str, tmp_path: 
     assert kept >= len(byte_tokenizer().encode("\n<think>\n" if template is ONE else "\n\nAnswer:").ids)
     assert ids[: limit - kept] == whole[: limit - kept]
     assert [marked.count(number) for number in (1, 2)] == [whole.count(number) for number in (1, 2)]  # in a text, they are text
+
+
+def write_layers(folder: Path, sizes: Family, pooling: str, classes: int) -> Callable[[str, str], torch.Tensor]:
+    """Write a cross-encoder that is a chain of modules; return what computes its scores of a pair."""
+    theirs, tokenizer, width = build(sizes, "Model"), sizes.tokenizer(), sizes.options["hidden_size"]
+    save_checkpoint(theirs, tokenizer, folder)
+    layers = nn.Linear(width, width, bias=False), nn.LayerNorm(width), nn.Linear(width, classes)
+    nn.init.normal_(layers[1].weight)
+    nn.init.normal_(layers[1].bias)
+    sentence = {"module_input_name": "sentence_embedding"}
+    gelu = {**sentence, "module_output_name": "sentence_embedding", "activation_function": "torch.nn.modules.activation.GELU"}
+    scores = {**sentence, "module_output_name": "scores", "activation_function": "torch.nn.modules.linear.Identity"}
+    configs = [{"out_features": width, "bias": False, **gelu}, {"dimension": width}, {"out_features": classes, **scores}]
+    kinds = ("Pooling", "Dense", "LayerNorm", "Dense")
+    places = [("", "Transformer"), *((f"{number}_{kind}", kind) for number, kind in enumerate(kinds, start=1))]
+    for place, _ in places[1:]:
+        (folder / place).mkdir()
+    for (place, kind), config, layer in zip(places[2:], configs, layers, strict=True):
+        write_json(folder / place / "config.json", config)
+        name = "linear" if kind == "Dense" else "norm"
+        tensors = {f"{name}.{each}": tensor.detach() for each, tensor in layer.named_parameters()}
+        save_file(tensors, folder / place / "model.safetensors")
+    write_json(folder / "1_Pooling/config.json", {"embedding_dimension": width, "pooling_mode": pooling})
+    write_json(folder / "config_sentence_transformers.json", {"model_type": "CrossEncoder", "activation_fn": "x.Identity"})
+    write_modules(folder, places)
+
+    def score(first: str, second: str) -> torch.Tensor:
+        encoding = tokenizer.encode(first, second)
+        segments = {} if "ModernBert" in sizes.name else {"token_type_ids": torch.tensor([encoding.type_ids])}
+        states = theirs(torch.tensor([encoding.ids]), **segments)[0][0]
+        vector = states.mean(0) if pooling == "mean" else states[0]
+        return layers[2](layers[1](functional.gelu(layers[0](vector))))
+
+    return score
+
+
+@torch.no_grad()
+def test_scores_of_a_chain_of_modules(tmp_path: Path) -> None:
+    score = write_layers(tmp_path / "theirs", MODERNBERT, "cls", 1)
+    wanted = torch.cat([score(*pair) for pair in PAIRS])
+    with served(tmp_path / "theirs") as model:
+        found = model.run(RERANK_TASK, PAIRS, raw_scores=True)
+    assert [one.index for one in found] == wanted.argsort(descending=True).tolist()
+    assert [one.score for one in found] == pytest.approx(wanted.sort(descending=True).values.tolist(), abs=TOLERANCE)
+
+
+@torch.no_grad()
+def test_labels_of_a_chain_of_modules(tmp_path: Path) -> None:
+    score = write_layers(tmp_path / "theirs", BERT, "mean", 3)
+    edit_json(tmp_path / "theirs/config.json", id2label={"0": "no", "1": "maybe", "2": "yes"})
+    with served(tmp_path / "theirs") as model:
+        found = model.run(TEXT_CLASSIFICATION_TASK, PAIRS)
+    for pair, one in zip(PAIRS, found, strict=True):
+        wanted = dict(zip(("no", "maybe", "yes"), torch.softmax(score(*pair), -1).tolist(), strict=True))
+        assert {each.label: each.score for each in one.labels} == pytest.approx(wanted, abs=TOLERANCE)
+
+
+def test_scores_have_no_activation_of_their_own(tmp_path: Path) -> None:
+    write_layers(tmp_path, BERT, "cls", 1)
+    edit_json(tmp_path / "4_Dense/config.json", activation_function="torch.nn.modules.activation.GELU")
+    with pytest.raises(SourceError, match=r"4_Dense/config\.json: .*GELU' is none of torch\.nn\.modules\.linear\.Identity"):
+        load(Folder(tmp_path))
 
 
 def write_template(text: str, folder: Path) -> None:

@@ -18,17 +18,14 @@ from triptych_export.families.family import Report, Say
 from triptych_export.families.image import GENERATED_IMAGES, PARITY_IMAGES, image_spec, read_image
 from triptych_export.families.text import PARITY_TEXTS, SHORT
 from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor
-from triptych_export.huggingface.checkpoint.text import (
+from triptych_export.huggingface.checkpoint.sentence_transformers import (
     MODULES,
     SentenceSettings,
-    is_independent,
-    is_regression,
     prepare_tokenizer,
-    read_labels,
     read_modules,
     read_sentence_settings,
-    special_ids,
 )
+from triptych_export.huggingface.checkpoint.text import is_independent, is_regression, read_labels, special_ids
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
 from triptych_export.onnx_files.adapters import (
@@ -175,8 +172,9 @@ class OnnxTextEncoder(OnnxEncoder):
         self.settings = read_sentence_settings(folder) or SentenceSettings()
         self.special = special_ids(folder, self.tokenizer, masks=self.task == FILL_MASK)
         prepare_tokenizer(self.tokenizer, self.settings)
-        if self.settings.dense:
-            raise SourceError(f"{folder.path / MODULES}: Dense is not supported beside an ONNX file, which does not compute it")
+        if self.settings.layers:
+            problem = "Dense and LayerNorm are not supported beside an ONNX file, which does not compute them"
+            raise SourceError(f"{folder.path / MODULES}: {problem}")
         self.labels = read_labels(folder) if self.task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION) else ()
         vocabulary = folder.config["vocab_size"]
         self.form = TextForm(

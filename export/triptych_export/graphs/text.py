@@ -273,7 +273,7 @@ class TextClassificationGraph(TextGraph):
     def __init__(self, model: BertForSequenceClassification) -> None:
         super().__init__(model)
         self.pooler, self.classifier = model.pooler, model.classifier
-        self.pooling, self.probabilities = model.config.pooling, model.probabilities
+        self.pooling, self.probabilities = model.pooling, model.probabilities
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """-> `[B, C]` twice."""

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from triptych.extras import install_command
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.text import MODULES
+from triptych_export.huggingface.checkpoint.sentence_transformers import MODULES
 from triptych_export.huggingface.folder import ADAPTER, CONFIG, WANTED, Folder, one_line, open_folder, pointer_remedy
 from triptych_export.huggingface.tokenizers.special_tokens import CONFIG as TOKENIZER_CONFIG
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.text import MODEL_FILE, MODULES, read_modules
+from triptych_export.huggingface.checkpoint.sentence_transformers import MODEL_FILE, MODULES, read_modules
 from triptych_export.huggingface.folder import CONFIG, PICKLES, Folder
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.checkpoints.folder import read_weights

@@ -222,20 +222,24 @@ class BertForSequenceClassification(EncoderWithHead):
     def __init__(self, config: EncoderConfig, classes: int, independent: bool = False) -> None:
         super().__init__(config)
         self.independent = independent or classes == 1
-        self.pooler = DenseHead(config) if config.dense else nn.Identity()
+        self.pooler: nn.Module = DenseHead(config) if config.dense else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.model_dim, classes, config.classifier_bias)
+        self.pooling = config.pooling
         initialise(self)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` -> `[B, C]`; padding of decoder-only models is not masked out."""
-        hidden = self.bert(ids, segments)
-        if self.config.pooling == "late":
+        return self.logits(ids, self.bert(ids, segments))
+
+    def logits(self, ids: Tensor, hidden: Tensor) -> Tensor:
+        """Compute the logits of texts from their states: `[B, T]`, `[B, T, E]` -> `[B, C]`."""
+        if self.pooling == "late":
             return self.classifier(self.dropout(self.pooler(hidden).mean(1)))
         if isinstance(self.bert, GptEncoder):
-            pooled = hidden.mean(1) if self.config.pooling == "mean" else self.bert.text_state(ids, hidden)
+            pooled = hidden.mean(1) if self.pooling == "mean" else self.bert.text_state(ids, hidden)
         else:
-            pooled = hidden[:, 0] if self.config.pooling == "cls" else _mean(hidden, ids != self.config.pad_id)
+            pooled = hidden[:, 0] if self.pooling == "cls" else _mean(hidden, ids != self.config.pad_id)
         return self.classifier(self.dropout(self.pooler(pooled)))
 
     def probabilities(self, logits: Tensor) -> Tensor:

@@ -10,20 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from triptych_export.huggingface.checkpoint.config import ENCODER, activation, flag, integer
-from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules, split_rules
-from triptych_export.huggingface.checkpoint.text import (
+from triptych_export.huggingface.checkpoint.config import (
     ANSWER,
     BARE,
+    ENCODER,
     MASKED,
     PRETRAINING,
     TEXT,
     TOKENS,
-    SpecialIds,
-    TextMapping,
-    encoder_members,
-    load_text,
+    activation,
+    flag,
+    integer,
 )
+from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules, split_rules
+from triptych_export.huggingface.checkpoint.text import SpecialIds, TextMapping, encoder_members, load_text
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.bert import BertConfig, EncoderConfig

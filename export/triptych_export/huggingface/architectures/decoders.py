@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.decoder_config import positive
 from triptych_export.huggingface.chat import read_chat
-from triptych_export.huggingface.checkpoint.config import ENCODER, check_architecture, flag
+from triptych_export.huggingface.checkpoint.config import BARE, ENCODER, MASKED, TEXT, TOKENS, check_architecture, flag
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
 from triptych_export.huggingface.checkpoint.languages import model_name
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, load_rules, make_model
@@ -24,19 +24,18 @@ from triptych_export.huggingface.checkpoint.rerankers import (
     reads_chats,
     score_rows,
 )
-from triptych_export.huggingface.checkpoint.text import (
-    BARE,
-    HEADS,
-    MASKED,
+from triptych_export.huggingface.checkpoint.sentence_transformers import (
     POOLINGS_OF_DECODERS,
-    TEXT,
-    TOKENS,
     SentenceSettings,
+    read_sentence_settings,
+)
+from triptych_export.huggingface.checkpoint.text import (
+    HEADS,
+    RELEVANCE,
     assemble,
     find_head,
     is_independent,
     read_labels,
-    read_sentence_settings,
     special_ids,
 )
 from triptych_export.huggingface.checkpoint.weights import StoredWeights, open_weights
@@ -50,7 +49,7 @@ from triptych_training.models.gpt import Gpt, GptConfig
 from triptych_training.models.gpt_encoder import LAST, GptEncoderConfig
 
 OUTPUT = "lm_head.weight"  # of the checkpoint, where it is the embedding's matrix
-RELEVANCE = "relevance"  # label of rerankers without one
+
 LONGEST_TEXT = 8_192  # tokens of a text to embed or to label
 LANGUAGE_MODEL = re.compile("ForCausalLM$|LMHeadModel$|Model$")  # suffixes of classes
 SCORE = (Rule("classifier", "score", others=["classifier"]),)

@@ -9,9 +9,10 @@ from triptych_export.huggingface.architectures import bart, bert, image_classifi
 from triptych_export.huggingface.architectures.decoders import HEAD_NEUTRAL, load_decoder, load_states
 from triptych_export.huggingface.architectures.gpt_decoders import GPTS
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
-from triptych_export.huggingface.checkpoint.config import check_members
+from triptych_export.huggingface.checkpoint.config import TEXT, TOKENS, check_members
+from triptych_export.huggingface.checkpoint.sentence_transformers import MODULES
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
-from triptych_export.huggingface.checkpoint.text import MODULES, TEXT, TOKENS, load_text
+from triptych_export.huggingface.checkpoint.text import load_text
 from triptych_export.huggingface.folder import TIMM_WRAPPER, Folder, Neutral
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint

@@ -12,17 +12,9 @@ from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, P
 from triptych_export.huggingface.architectures.decoder_config import check_number, llama_members, rotary
 from triptych_export.huggingface.architectures.decoders import HEAD_NEUTRAL, load_states
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
-from triptych_export.huggingface.checkpoint.config import ENCODER, activation, integer
+from triptych_export.huggingface.checkpoint.config import BARE, ENCODER, MASKED, TEXT, TOKENS, activation, integer
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, split_rules
-from triptych_export.huggingface.checkpoint.text import (
-    BARE,
-    MASKED,
-    TEXT,
-    TOKENS,
-    SpecialIds,
-    TextMapping,
-    encoder_members,
-)
+from triptych_export.huggingface.checkpoint.text import SpecialIds, TextMapping, encoder_members
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.bert import BertConfig, EncoderConfig

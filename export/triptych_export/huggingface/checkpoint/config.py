@@ -7,6 +7,11 @@ from triptych_export.huggingface.checkpoint.generation import MEMBERS
 from triptych_export.huggingface.folder import CONFIG, Folder, Neutral, neutral
 from triptych_training.models.blocks import XIELU
 
+# Suffixes of Hugging Face's class names.
+BARE, MASKED, PRETRAINING = "Model", "ForMaskedLM", "ForPreTraining"
+CAUSAL = "ForCausalLM"
+TEXT, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
+
 COMMON = neutral(
     """
     _name_or_path _model_name_or_path _commit_hash _attn_implementation_autoset architectures auto_map model_type

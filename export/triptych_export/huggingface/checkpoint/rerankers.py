@@ -17,7 +17,7 @@ from triptych_export.errors import SourceError
 from triptych_export.huggingface.chat import read_chat
 from triptych_export.huggingface.checkpoint.config import integer
 from triptych_export.huggingface.checkpoint.mapping import Change
-from triptych_export.huggingface.checkpoint.text import (
+from triptych_export.huggingface.checkpoint.sentence_transformers import (
     KNOWN_OF_TRANSFORMER,
     MODULES,
     SCORE_OF_TOKENS,

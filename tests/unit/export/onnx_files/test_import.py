@@ -193,7 +193,7 @@ def test_dense_layers_beside_a_file_are_refused(tmp_path: Path) -> None:
     write_json(path.parent / "modules.json", modules)
     (path.parent / "1_Pooling").mkdir()
     write_json(path.parent / "1_Pooling/config.json", {"pooling_mode": "mean"})
-    with pytest.raises(SourceError, match=r"modules\.json: Dense is not supported beside an ONNX file"):
+    with pytest.raises(SourceError, match=r"modules\.json: Dense and LayerNorm are not supported beside an ONNX file"):
         load(path, tmp_path)
 
 
