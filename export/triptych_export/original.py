@@ -18,7 +18,7 @@ from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.adapters import MergedFolder
 from triptych_export.huggingface.architectures.registry import Loaded
-from triptych_export.huggingface.checkpoint.rerankers import Scored, read_scored_tokens, score_rows
+from triptych_export.huggingface.checkpoint.chat_inputs import Scored, read_scored_tokens, score_rows
 from triptych_export.huggingface.folder import Folder, one_line
 from triptych_export.onnx_files.checks import read_model
 from triptych_export.onnx_files.decoder import ENCODED, LOGITS, SOURCE_MASK, STATES, decoder_inputs

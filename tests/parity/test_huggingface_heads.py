@@ -205,7 +205,7 @@ def change_message_format(folder: Path) -> None:
         (partial(change_config, architectures=["Qwen3ForQuestionAnswering"]), "supported of qwen3: Qwen3ForCausalLM"),
         (partial(change_config, token_classification_bias=False), "token_classification_bias: False is not supported"),
         (partial(change_config, problem_type="ranking"), "problem_type: 'ranking' is not supported"),
-        (change_message_format, r"no chat template, modules\.json names a model that reads pairs of texts as chats"),
+        (change_message_format, r"no chat template, and modules\.json names a model that reads texts as chats"),
     ],
 )
 def test_what_is_not_supported_is_refused(spoil: Callable[[Path], None], message: str, tmp_path: Path) -> None:

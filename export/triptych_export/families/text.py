@@ -33,7 +33,7 @@ from triptych_serving.bundle.manifest import (
     TOKEN_CLASSIFICATION,
 )
 from triptych_serving.runtime.session import Session
-from triptych_serving.text.bert_tokenizer import fill_pair
+from triptych_serving.text.bert_tokenizer import fill_template
 from triptych_training.checkpoints.encoder import Sample, TextCheckpoint
 from triptych_training.data.corpus import read_lines
 from triptych_training.models.bert import BertForEmbedding, BertForPretraining, BertForQuestionAnswering, BertModel
@@ -91,10 +91,10 @@ class TextFamily(EncoderFamily):
     @cached_property
     def rows(self) -> list[TextRow]:
         """Encoded samples for parity."""
-        model, tokenizer, template = self.checkpoint.model, self.checkpoint.tokenizer, self.checkpoint.pair_template
+        model, tokenizer, template = self.checkpoint.model, self.checkpoint.tokenizer, self.checkpoint.template
         if self.samples:
             samples: list[str | tuple[str, ...]] = [
-                fill_pair(template, *each) if template and not isinstance(each, str) else each
+                fill_template(template, *([each] if isinstance(each, str) else each)) if template else each
                 for each in spread(self.samples, PARITY_TEXTS)
             ]
             return make_rows(tokenizer, RowForm.of(model), samples)
@@ -146,7 +146,8 @@ def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict
         manifest |= {"pairs": checkpoint.pairs, "logits": True}
         flags = {"singles": checkpoint.pairs and checkpoint.singles, "regression": checkpoint.regression}
         manifest |= {name: True for name, value in flags.items() if value}
-        manifest |= {"pair_template": list(checkpoint.pair_template)} if checkpoint.pair_template else {}
+    if checkpoint.template:
+        manifest["template"] = list(checkpoint.template)
     if checkpoint.aggregation != "simple":
         manifest["aggregation"] = checkpoint.aggregation
     if isinstance(model.bert, GptEncoder) and not model.bert.config.bidirectional:

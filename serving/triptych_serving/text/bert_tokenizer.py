@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from triptych_serving.bundle.manifest import TextTokens
-from triptych_serving.bundle.manifest.text import PLACE, PLACES
+from triptych_serving.bundle.manifest.text import PAIR_PLACES, PLACE, TEXT_PLACE
 from triptych_serving.errors import BundleError
 from triptych_serving.text.tokenizers import Encoding, Tokenizer, make_tokenizer, read_tokenizer
 from triptych_serving.text.validation import CONTENTS, UNLIMITED, InputNames, TextLimits, encode_steps
@@ -21,10 +21,10 @@ CHARACTERS_PER_TOKEN = 100  # maximum length of a WordPiece token
 ANY_TEXT = "a"
 
 
-def fill_pair(template: Sequence[str], query: str, document: str) -> str | tuple[str, ...]:
-    """Put a pair of texts into a template, see TextManifest: what is tokenized of it, one text or two."""
-    texts = dict(zip(PLACES, (query, document), strict=True))
-    filled = tuple("".join(texts.get(piece, piece) for piece in PLACE.split(text)) for text in template)
+def fill_template(template: Sequence[str], *texts: str) -> str | tuple[str, ...]:
+    """Put a text or a pair into a template, see TextManifest: what is tokenized of it, one text or two."""
+    given = dict(zip(PAIR_PLACES if len(texts) > 1 else (TEXT_PLACE,), texts, strict=True))
+    filled = tuple("".join(given.get(piece, piece) for piece in PLACE.split(text)) for text in template)
     return filled if len(filled) > 1 else filled[0]
 
 
@@ -36,7 +36,7 @@ class BertTokenizer:
     Args:
         path: `tokenizer.json`; its post-processor builds [CLS] A [SEP] B [SEP].
         max_tokens: maximum input length, including [CLS] and [SEP].
-        template: of pairs, see TextManifest; empty: they are tokenized as they are.
+        template: of texts or pairs, see TextManifest; empty: they are tokenized as they are.
 
     Raises:
         BundleError: the file is not a tokenizer, or does not fit the manifest.
@@ -159,12 +159,12 @@ class BertTokenizer:
         return str(self._tokenizer.id_to_token(token))
 
     def _filling(self, encode: Encode) -> Encode:
-        """Return a call that puts pairs into the template, if there is one, before it tokenizes them with `encode`."""
+        """Return a call that puts inputs into the template, if there is one, before it tokenizes them with `encode`."""
 
-        def fill(given: str | tuple[str, str]) -> str | tuple[str, ...]:
-            return given if isinstance(given, str) else fill_pair(self._template, *given)
+        def fill(inputs: list[Any]) -> list[Encoding]:
+            return encode([fill_template(self._template, *([each] if isinstance(each, str) else each)) for each in inputs])
 
-        return (lambda inputs: encode([fill(each) for each in inputs])) if self._template else encode
+        return fill if self._template else encode
 
     def _behind(self, token: int) -> str:
         """Return a token as text after another one, including its leading space, if any."""

@@ -76,7 +76,7 @@ class TextCheckpoint:
     samples: Sequence[Sample] = ()  # texts for the exporter's parity check
     pairs: bool = False  # a text classifier takes pairs of texts
     singles: bool = False  # with `pairs`: it takes single texts as well
-    pair_template: Sequence[str] = ()  # what is tokenized of a pair, see TextManifest of triptych_serving; empty: its texts
+    template: Sequence[str] = ()  # what is tokenized of an input, see TextManifest of triptych_serving; empty: its texts
     family: str = BERT  # name of the architecture
     pooling: str = "mean"  # how to make a text's vector from the states: "mean" or "cls" (of a GptEncoder the last one)
     normalize: bool = False  # scale that vector to length 1

@@ -13,17 +13,11 @@ from tokenizers import Tokenizer
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.decoder_config import positive
 from triptych_export.huggingface.chat import read_chat
+from triptych_export.huggingface.checkpoint.chat_inputs import Scored, read_scored_tokens, read_template, score_rows
 from triptych_export.huggingface.checkpoint.config import BARE, ENCODER, MASKED, TEXT, TOKENS, check_architecture, flag
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
 from triptych_export.huggingface.checkpoint.languages import model_name
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, load_rules, make_model
-from triptych_export.huggingface.checkpoint.rerankers import (
-    Scored,
-    read_pair_template,
-    read_scored_tokens,
-    reads_chats,
-    score_rows,
-)
 from triptych_export.huggingface.checkpoint.sentence_transformers import (
     POOLINGS_OF_DECODERS,
     SentenceSettings,
@@ -102,7 +96,7 @@ def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) ->
 
 def load_states(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
     """Load a decoder-only model of a folder of sentence-transformers, or with another head than the output matrix."""
-    sentences, scored = read_sentence_settings(folder, POOLINGS_OF_DECODERS, reads_chats(folder)), read_scored_tokens(folder)
+    sentences, scored = read_sentence_settings(folder, POOLINGS_OF_DECODERS, chats=True), read_scored_tokens(folder)
     name = LANGUAGE_MODEL.sub("", mapping.architecture)
     named = (name, f"{name}Text")  # the second one is Gemma 3's
     head = BARE if sentences else TEXT if scored else find_head(folder, named, list(mapping.heads))
@@ -110,7 +104,7 @@ def load_states(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
     tokenizer = decoder_tokenizer(folder)
     special = special_ids(folder, tokenizer, masks=head == MASKED, bare=True)
     labels = (RELEVANCE,) if scored else read_labels(folder) if head in (TEXT, TOKENS) else ()
-    template = read_pair_template(folder, tokenizer) if head == TEXT else ()
+    template = read_template(folder, tokenizer, vectors=sentences is not None and not sentences.scores)
     special = replace(special, cls=None, sep=None) if template else special
     ids: dict[str, Any] = {"pad_id": special.pad, "cls_id": special.cls, "sep_id": special.sep, "mask_id": special.mask}
     padding = folder.config.get("pad_token_id", PADS.get(folder.model_type))
@@ -131,8 +125,8 @@ def load_states(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
     loaded = assemble(folder, model, tokenizer, replace(settings, max_tokens=longest), labels)
     if not template:
         return loaded
-    provenance = {**loaded.provenance, "pair_template": ", ".join(map(repr, template))}
-    return replace(loaded, singles=False, pair_template=template, provenance=provenance)
+    provenance = {**loaded.provenance, "template": ", ".join(map(repr, template))}
+    return replace(loaded, singles=False, template=template, provenance=provenance)
 
 
 def _score_rule(folder: Folder, mapping: DecoderMapping, config: GptConfig, scored: Scored) -> Rule:

@@ -21,6 +21,7 @@ from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 MODULES, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
 KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
 LAYERS = ("Dense", "LayerNorm")  # that are applied to the vector
+MESSAGE, CHAT, FORMATS = "message", "chat_template", ("flat", "structured")  # a message's content is a text, or a list of parts
 SCORE_OF_TOKENS = "LogitScore"  # the module of rerankers that are language models
 TRANSFORMER_FILES = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
@@ -83,11 +84,12 @@ class SentenceSettings:
     lowercase: bool = False  # texts are lower-cased before they are tokenized
     prompt: str = ""  # put before every text
     prompts: Mapping[str, str] = field(default_factory=dict)  # all of them, by name
+    chats: bool = False  # texts become messages of chats, and a prompt that of the system
 
     @property
     def choices(self) -> Mapping[str, str]:
-        """Prompts that callers may name: beside a default one, which a bundle puts before every text, none."""
-        return {} if self.prompt else self.prompts
+        """Prompts that callers may name: in chats, or beside a default one, which a bundle puts before every text, none."""
+        return {} if self.prompt or self.chats else self.prompts
 
 
 def read_modules(folder: Folder) -> list[tuple[str, str]]:
@@ -111,7 +113,7 @@ def read_modules(folder: Folder) -> list[tuple[str, str]]:
 def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS, chats: bool = False) -> SentenceSettings | None:
     """Read modules.json and the files that belong to it; None if the model makes no vectors.
 
-    `poolings` are those that the model can have; with `chats`, a cross-encoder's pairs are chats, which are read elsewhere.
+    `poolings` are those that the model can have; with `chats`, its texts may be messages of chats.
 
     Raises:
         SourceError: bundles do not support a setting.
@@ -119,11 +121,12 @@ def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS, chats:
     modules = read_modules(folder)
     if not modules:
         return None
+    chats = chats and reads_chats(folder)
+    known = _known_of_chats(folder) if chats else KNOWN_OF_TRANSFORMER
     if _is_cross_encoder(folder, modules):
-        if not chats:
-            if read_prompts(folder)[0]:  # there it precedes the first text of a pair only
-                raise SourceError(f"{folder.path}: {PROMPT_OF_PAIRS}")
-            folder.read_closed(TRANSFORMER_FILES[0], KNOWN_OF_TRANSFORMER)
+        if not chats and read_prompts(folder)[0]:
+            raise SourceError(f"{folder.path}: {PROMPT_OF_PAIRS}")
+        folder.read_closed(TRANSFORMER_FILES[0], known)
         return None
     if foreign := [kind for kind, _ in modules if kind not in KINDS]:
         raise SourceError(f"{folder.path / MODULES}: {', '.join(foreign)} is not supported; supported: {', '.join(KINDS)}")
@@ -137,15 +140,37 @@ def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS, chats:
     layers = [(kind, place) for kind, place in modules if kind in LAYERS]
     scores = bool(layers) and folder.members(f"{layers[-1][1]}/{CONFIG}").get("module_output_name") == SCORES
     folder.read_closed(MODEL_FILE, KNOWN_OF_RANKER if scores else KNOWN_OF_MODEL)
-    if scores and prompt:
+    if scores and prompt and not chats:
         raise SourceError(f"{folder.path}: {PROMPT_OF_PAIRS}")
     if any(named.values()) and pooling.get("include_prompt") is False:
         raise SourceError(f"{folder.path / file}: include_prompt: false is not supported, prompts count in the mean")
     found = next((name for name in TRANSFORMER_FILES if folder.has(name)), TRANSFORMER_FILES[0])
-    transformer = folder.read_closed(found, KNOWN_OF_TRANSFORMER) or {}
+    transformer = folder.read_closed(found, known) or {}
     mode, normalize = _pooling(folder.path / file, pooling, poolings), "Normalize" in dict(modules)
     limit, lowercase = _limit(folder, transformer), bool(transformer.get("do_lower_case"))
-    return SentenceSettings(mode, layers, scores, normalize, limit, lowercase, prompt, named)
+    if lowercase and chats:
+        raise SourceError(f"{folder.path / found}: do_lower_case: true is not supported of texts that become chats")
+    return SentenceSettings(mode, layers, scores, normalize, limit, lowercase, prompt, named, chats)
+
+
+def reads_chats(folder: Folder) -> bool:
+    """Tell whether texts become messages of a chat."""
+    return MESSAGE in (folder.members(TRANSFORMER_FILES[0]).get("modality_config") or {})
+
+
+def _known_of_chats(folder: Folder) -> Mapping[str, Any]:
+    """Return the known members of the file about a transformer that reads chats; of others, no value is supported."""
+    members = folder.members(TRANSFORMER_FILES[0])
+    modalities, settings = members["modality_config"], members.get("processing_kwargs") or {}
+    calls = [{"method": "forward", "method_output_name": name} for name in ("last_hidden_state", "logits")]
+    calls += [{**call, "format": name} for call in calls for name in FORMATS]
+    return {
+        **KNOWN_OF_TRANSFORMER,
+        "transformer_task": ("feature-extraction", "sequence-classification", "text-generation"),
+        "modality_config": () if isinstance(modalities, dict) and all(each in calls for each in modalities.values()) else ({},),
+        "module_output_name": ("token_embeddings", "scores", "causal_logits"),
+        "processing_kwargs": () if isinstance(settings, dict) and settings.keys() <= {CHAT} else ({},),
+    }
 
 
 def _is_cross_encoder(folder: Folder, modules: Sequence[tuple[str, str]]) -> bool:
@@ -238,11 +263,11 @@ def prepare_tokenizer(tokenizer: Tokenizer, settings: SentenceSettings) -> None:
     Raises:
         SourceError: the tokenizer would put the prompt before each piece of a text.
     """
-    added = tokenizer.get_added_tokens_decoder().values()
-    if settings.prompt and (cutting := [token.content for token in added if not token.special and not token.normalized]):
+    added, prompt = tokenizer.get_added_tokens_decoder().values(), "" if settings.chats else settings.prompt
+    if prompt and (cutting := [token.content for token in added if not token.special and not token.normalized]):
         problem = f"the added token {cutting[0]!r} cuts texts before the default prompt is added"
         raise SourceError(f"tokenizer: {problem}; save the model without default_prompt_name, and add the prompt to texts")
-    first: list[normalizers.Normalizer] = [normalizers.Prepend(settings.prompt)] if settings.prompt else []
+    first: list[normalizers.Normalizer] = [normalizers.Prepend(prompt)] if prompt else []
     first += [normalizers.Lowercase()] if settings.lowercase else []
     if first:
         tokenizer.normalizer = normalizers.Sequence([*first, *([tokenizer.normalizer] if tokenizer.normalizer else [])])

@@ -205,7 +205,7 @@ def assemble(
     notes = {"default_prompt": repr(settings.prompt)} if settings.prompt else {}
     if others := ", ".join(f"{name}: {text!r}" for name, text in settings.prompts.items() if text not in {"", settings.prompt}):
         # There they replace the default one, which a bundle puts before every text.
-        notes["prompts_not_available" if settings.prompt else "prompts"] = others
+        notes["prompts_not_available" if settings.prompt or settings.chats else "prompts"] = others
     if markers := [token.content for token in read_special_tokens(folder, {}).additional]:
         notes["special_tokens_read_as_text"] = ", ".join(markers[:SHOWN]) + (", ..." if len(markers) > SHOWN else "")
     # config.json does not say whether a classifier was trained on pairs or single texts

@@ -18,8 +18,8 @@ DECODER_TASKS = (*LABELLED_TASKS, TEXT_EMBEDDING)  # of decoder-only models, who
 MEAN, CLS = "mean", "cls"
 POOLINGS = (MEAN, CLS)
 SIMPLE = "simple"
-PLACES = ("{query}", "{document}")  # of the texts of a pair, in a template
-PLACE = re.compile(f"({'|'.join(map(re.escape, PLACES))})")
+TEXT_PLACE, PAIR_PLACES = "{text}", ("{query}", "{document}")  # of a text, and of a pair, in a template
+PLACE = re.compile(f"({'|'.join(map(re.escape, (TEXT_PLACE, *PAIR_PLACES)))})")
 AGGREGATIONS = ("none", SIMPLE, "first", "average", "max")
 
 
@@ -53,8 +53,8 @@ class TextManifest(Manifest):
     next_sentence         (fill-mask, optional) the graph says whether a second text follows the first
     pairs                 (text-classification, optional) the inputs are pairs of texts
     singles               (text-classification with pairs, optional) the inputs may be single texts as well
-    pair_template         (text-classification with pairs, optional) what is tokenized of a pair: one text with {query} and
-                          {document}, the first and second text, or a text with either. tokenizer.json adds special tokens
+    template              (text-embedding, and text-classification with pairs, optional) what is tokenized: of a text one with
+                          {text}, of a pair one with {query} and {document}, or one with each; tokenizer.json adds the rest
     prompts               (text-embedding, optional) texts that callers may put before theirs, by name
     vectors               (optional) false: the graph has no `mean` and `cls`
     logits                (text-classification, optional) the graph has the labels' logits besides their probabilities
@@ -77,7 +77,7 @@ class TextManifest(Manifest):
     next_sentence: bool = False
     pairs: bool = False
     singles: bool = False
-    pair_template: tuple[str, ...] = ()
+    template: tuple[str, ...] = ()
     logits: bool = False
     regression: bool = False
     aggregation: str = SIMPLE
@@ -110,7 +110,7 @@ def parse_text(fields: JsonFields) -> TextManifest:
         next_sentence=task == FILL_MASK and fields.get("next_sentence", bool, False),
         pairs=task == TEXT_CLASSIFICATION and fields.get("pairs", bool, False),
         singles=task == TEXT_CLASSIFICATION and fields.get("singles", bool, False),
-        pair_template=fields.strings("pair_template") if "pair_template" in fields.values else (),
+        template=fields.strings("template") if "template" in fields.values else (),
         logits=task == TEXT_CLASSIFICATION and fields.get("logits", bool, False),
         regression=task == TEXT_CLASSIFICATION and fields.get("regression", bool, False),
         aggregation=fields.choice("aggregation", AGGREGATIONS, SIMPLE),
@@ -123,10 +123,9 @@ def parse_text(fields: JsonFields) -> TextManifest:
         prompts=fields.texts("prompts") if task == TEXT_EMBEDDING else {},
         vectors=fields.get("vectors", bool, True),
     )
-    if manifest.pair_template and not _is_template(manifest):
-        fields.faults.append(
-            "pair_template needs pairs, no singles, and {query} and {document} in this order in one or two texts"
-        )
+    if manifest.template and not _is_template(manifest):
+        expected = "{text} for text-embedding, {query} and {document} in one text or two for pairs without singles"
+        fields.faults.append(f"template is {list(manifest.template)!r:.80}, expected {expected}")
     if manifest.regression and not manifest.logits:
         fields.faults.append("regression needs logits, which the graph does not have")
     check_common(manifest, {"tokenizer.json"}, fields.faults)
@@ -136,5 +135,7 @@ def parse_text(fields: JsonFields) -> TextManifest:
 
 
 def _is_template(manifest: TextManifest) -> bool:
-    places = [PLACE.findall(text) for text in manifest.pair_template]
-    return manifest.pairs and not manifest.singles and places in ([[*PLACES]], [[place] for place in PLACES])
+    places = [PLACE.findall(text) for text in manifest.template]
+    if manifest.task == TEXT_EMBEDDING:
+        return places == [[TEXT_PLACE]]
+    return manifest.pairs and not manifest.singles and places in ([[*PAIR_PLACES]], [[place] for place in PAIR_PLACES])

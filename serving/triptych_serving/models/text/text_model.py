@@ -41,7 +41,7 @@ class TextModel(EncoderModel):
         self.manifest = manifest
         self.labels = NEXT_SENTENCE_LABELS if manifest.next_sentence else manifest.labels
         tokens, most = manifest.tokens, manifest.limits.max_tokens
-        self.tokenizer = BertTokenizer(bundle.path("tokenizer.json"), tokens, most, manifest.pair_template)
+        self.tokenizer = BertTokenizer(bundle.path("tokenizer.json"), tokens, most, manifest.template)
         vocabulary = self.tokenizer.vocabulary
         if rows := manifest.limits.max_rows:
             batches = replace(options.limits, batch_rows=min(rows, options.limits.batch_rows))

@@ -56,7 +56,7 @@ def test_every_fault_of_a_text_manifest_is_listed(repository: Path) -> None:
         raw["labels"] = ["a", "b", "a", " "]
         raw["pairs"] = "yes"
         raw["singles"] = 1
-        raw["pair_template"] = ["{document} {query}"]
+        raw["template"] = ["{document} {query}"]
         raw["pooling"] = "max"
         raw["normalize"] = "no"
         raw["aggregation"] = "last"
@@ -74,7 +74,8 @@ def test_every_fault_of_a_text_manifest_is_listed(repository: Path) -> None:
         "labels: 'a' occurs twice",
         "pairs is 'yes', expected bool",
         "singles is 1, expected bool",
-        "pair_template needs pairs, no singles, and {query} and {document} in this order in one or two texts",
+        "template is ['{document} {query}'], expected {text} for text-embedding, {query} and {document} in one text or two for "
+        "pairs without singles",
         "pooling is 'max', expected one of mean, cls",
         "normalize is 'no', expected bool",
         "aggregation is 'last', expected one of none, simple, first, average, max",

@@ -1,13 +1,13 @@
-"""Rerankers of sentence-transformers that are language models, such as Qwen3-Reranker (Zhang et al. 2025).
+"""Models of sentence-transformers that read texts as chats, and rerankers that are language models (Qwen3-Reranker).
 
-A pair of texts is written as a chat with the roles "query" and "document", and its score is the logit of one token that could
-follow, or its distance to another's. Source: https://sbert.net/docs/cross_encoder/usage/custom_models.html
+A text is the message of a user; a pair of texts are messages with the roles "query" and "document". A score is the logit of one
+token that could follow, or its distance to another's. Source: https://sbert.net/docs/cross_encoder/usage/custom_models.html
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Any, cast
+from typing import cast
 
 from jinja2 import TemplateError
 from tokenizers import Tokenizer, processors
@@ -18,22 +18,23 @@ from triptych_export.huggingface.chat import read_chat
 from triptych_export.huggingface.checkpoint.config import integer
 from triptych_export.huggingface.checkpoint.mapping import Change
 from triptych_export.huggingface.checkpoint.sentence_transformers import (
-    KNOWN_OF_TRANSFORMER,
+    CHAT,
+    FORMATS,
+    MESSAGE,
     MODULES,
     SCORE_OF_TOKENS,
     TRANSFORMER_FILES,
     read_modules,
     read_prompts,
+    reads_chats,
 )
 from triptych_export.huggingface.folder import Folder, one_line
-from triptych_serving.bundle.manifest.text import PLACES
+from triptych_serving.bundle.manifest.text import PAIR_PLACES, PLACE, TEXT_PLACE
 from triptych_serving.models.generation.chat import ABSENT, compile_template
-from triptych_serving.text.bert_tokenizer import fill_pair
+from triptych_serving.text.bert_tokenizer import fill_template
 from triptych_serving.text.tokenizers import make_tokenizer
 
 Scored = tuple[int, int | None]  # tokens that mean "yes" and, if the score is a distance, "no"
-MESSAGE, CHAT = "message", "chat_template"
-FORMATS = ("flat", "structured")  # of a message's content: a text, or a list of parts
 # Ends of texts, with which different characters of what follows may become one token.
 ENDS = ("0", "1 2 3 4", "a", "?", "a.", "a)", "a ", "a\n", "\u4e2d")
 BEFORE, BETWEEN, AFTER = "[BEFORE]", "[BETWEEN]", "[AFTER]"  # names of the special tokens around a pair, in tokenizer.json
@@ -70,24 +71,25 @@ def score_rows(scored: Scored) -> Change:
     return rows
 
 
-def reads_chats(folder: Folder) -> bool:
-    """Tell whether a cross-encoder's pairs become messages of a chat."""
-    return MESSAGE in (folder.members(TRANSFORMER_FILES[0]).get("modality_config") or {})
-
-
-def read_pair_template(folder: Folder, tokenizer: Tokenizer) -> tuple[str, ...]:
-    """Read how a pair of texts is tokenized, see TextManifest; none if it is not a chat.
+def read_template(folder: Folder, tokenizer: Tokenizer, vectors: bool) -> tuple[str, ...]:
+    """Read how texts or pairs are tokenized, see TextManifest; none if they are no chats.
 
     The special tokens that the chat template writes become those that the tokenizer adds.
 
+    Args:
+        folder: of the checkpoint.
+        tokenizer: without normalization or special tokens of bundles.
+        vectors: the model makes vectors of single texts, which a user wrote.
+
     Raises:
-        SourceError: the folder has no chat template for pairs, or one whose tokens depend on the texts in other ways.
+        SourceError: the folder has no chat template for these roles, or one whose tokens depend on the texts in other ways.
     """
     if not (read_modules(folder) and reads_chats(folder)):
         return ()
-    rendered = _render(folder)
+    roles = {"user": TEXT_PLACE} if vectors else dict(zip(("query", "document"), PAIR_PLACES, strict=True))
+    rendered = _render(folder, roles)
+    before, *between, after = re.split("|".join(map(re.escape, roles.values())), rendered)
     special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
-    before, between, after = re.split("|".join(map(re.escape, PLACES)), rendered)
     cut = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))) or "(?!)")
     plain = Tokenizer.from_str(tokenizer.to_str())
     plain.no_truncation()
@@ -98,56 +100,45 @@ def read_pair_template(folder: Folder, tokenizer: Tokenizer) -> tuple[str, ...]:
         return encoded
 
     start = max((found.end() for found in cut.finditer(before)), default=0)
-    inner = [found.span() for found in cut.finditer(between)]
-    fixed = _fixed_tokens(plain, before + PLACES[0] + between, after)
+    fixed = _fixed_tokens(plain, rendered.removesuffix(after), after)
     frame = {BEFORE: ids(before[:start]), AFTER: ids(after[fixed:])}
+    text = rendered[start : len(rendered) - len(after) + fixed]
+    inner = [found.span() for each in between for found in cut.finditer(each)]
     if inner:
-        frame[BETWEEN] = ids(between[inner[0][0] : inner[-1][1]])
-        pair = before[start:] + PLACES[0] + between[: inner[0][0]], between[inner[-1][1] :] + PLACES[1] + after[:fixed]
-    template = pair if inner else (before[start:] + PLACES[0] + between + PLACES[1] + after[:fixed],)
+        first, last = (len(before) - start + len(PAIR_PLACES[0]) + place for place in (inner[0][0], inner[-1][1]))
+        frame[BETWEEN] = ids(text[first:last])
+    template = (text[:first], text[last:]) if inner else (text,)
     tokenizer.post_processor = _post_processor(plain, frame)
-    _check(folder, rendered, template, ids, tokenizer)
+    ours = make_tokenizer(tokenizer.to_str())
+    for texts in zip(ENDS, reversed(ENDS), strict=True) if between else zip(ENDS, strict=True):
+        whole = ids("".join(dict(zip(roles.values(), texts, strict=True)).get(piece, piece) for piece in PLACE.split(rendered)))
+        if ours.encode_batch([fill_template(template, *texts)])[0].ids != whole:
+            problem = f"the tokens that the chat template writes around {' and '.join(map(repr, texts))} depend on them"
+            raise SourceError(f"{folder.path}: {problem}, which is not supported")
     return template
 
 
-def _render(folder: Folder) -> str:
-    """Render the chat template with the names of their places as texts."""
-    members = folder.read_closed(TRANSFORMER_FILES[0], _known(folder)) or {}
+def _render(folder: Folder, roles: Mapping[str, str]) -> str:
+    """Render the chat template with the names of their places as texts of the roles."""
+    members = folder.members(TRANSFORMER_FILES[0])
     content_format = members["modality_config"][MESSAGE].get("format", FORMATS[0])
     settings = (members.get("processing_kwargs") or {}).get(CHAT) or {}
     chat, (prompt, _) = read_chat(folder), read_prompts(folder)
     if not chat.template:
-        raise SourceError(f"{folder.path}: no chat template, {MODULES} names a model that reads pairs of texts as chats")
-    roles = {**({"system": prompt} if prompt else {}), "query": PLACES[0], "document": PLACES[1]}
+        raise SourceError(f"{folder.path}: no chat template, and {MODULES} names a model that reads texts as chats")
     messages = [
         {"role": role, "content": text if content_format == FORMATS[0] else [{"type": "text", "text": text}]}
-        for role, text in roles.items()
+        for role, text in {**({"system": prompt} if prompt else {}), **roles}.items()
     ]
+    names = " and ".join(roles)
     try:
         rendered = compile_template(chat.template).render(**chat.variables, **ABSENT, **settings, messages=messages)
     except TemplateError as error:
-        raise SourceError(f"{folder.path}: the chat template rejects a query and a document: {one_line(error)}") from error
-    if re.findall("|".join(map(re.escape, PLACES)), rendered) != [*PLACES]:
-        problem = "the chat template does not write query and document once each, in this order"
-        raise SourceError(f"{folder.path}: {problem}; save one that does (roles 'query' and 'document')")
+        raise SourceError(f"{folder.path}: the chat template rejects messages of {names}: {one_line(error)}") from error
+    if PLACE.findall(rendered) != [*roles.values()]:
+        problem = f"the chat template does not write the messages of {names} once each, in this order"
+        raise SourceError(f"{folder.path}: {problem}; save one that does")
     return rendered
-
-
-def _known(folder: Folder) -> Mapping[str, Any]:
-    """Return the known members of the file about the transformer, with those of chats."""
-    modalities = folder.members(TRANSFORMER_FILES[0])["modality_config"]
-    fields = [{"method": "forward", "method_output_name": "logits"}]
-    fields += [{**fields[0], "format": name} for name in FORMATS]
-    fits = isinstance(modalities, dict) and all(each in fields for each in modalities.values())
-    kwargs = folder.members(TRANSFORMER_FILES[0]).get("processing_kwargs") or {}
-    own = isinstance(kwargs, dict) and kwargs.keys() <= {CHAT}
-    return {
-        **KNOWN_OF_TRANSFORMER,
-        "transformer_task": ("text-generation", "sequence-classification"),
-        "modality_config": () if fits else ({},),
-        "module_output_name": ("causal_logits", "scores"),
-        "processing_kwargs": () if own else ({},),
-    }
 
 
 def _fixed_tokens(tokenizer: Tokenizer, before: str, after: str) -> int:
@@ -173,13 +164,3 @@ def _post_processor(tokenizer: Tokenizer, frame: Mapping[str, Sequence[int]]) ->
     single = [name for name in (BEFORE, "$A", AFTER) if name == "$A" or frame[name]]
     pair = [name for name in (BEFORE, "$A", BETWEEN, "$B:0", AFTER) if name[0] == "$" or frame.get(name)]
     return processors.TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
-
-
-def _check(folder: Folder, rendered: str, template: Sequence[str], ids: Any, tokenizer: Tokenizer) -> None:
-    """Compare the tokens of pairs with those of whole chats; raises SourceError if they differ."""
-    ours = make_tokenizer(tokenizer.to_str())
-    for query, document in zip(ENDS, reversed(ENDS), strict=True):
-        wanted = ids(rendered.replace(PLACES[0], query).replace(PLACES[1], document))
-        if ours.encode_batch([fill_pair(template, query, document)])[0].ids != wanted:
-            problem = f"the tokens of the chat template around {query!r} and {document!r} depend on them"
-            raise SourceError(f"{folder.path}: {problem}, which is not supported")

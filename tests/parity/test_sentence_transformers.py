@@ -1,4 +1,4 @@
-"""Rerankers of sentence-transformers, beside transformers: language models that read pairs as chats, and chains of modules."""
+"""Models of sentence-transformers that read texts as chats, or are longer chains of modules, beside transformers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -20,7 +20,7 @@ from triptych_export.huggingface.folder import Folder
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.text.tasks import RERANK_TASK, TEXT_CLASSIFICATION_TASK
+from triptych_serving.models.text.tasks import EMBEDDING_TASK, RERANK_TASK, TEXT_CLASSIFICATION_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_text.steps import finish
 
@@ -55,26 +55,32 @@ def write_reranker(folder: Path, variant: str, template: str, form: str, no: int
     sizes = family(variant, **options)
     theirs = build(sizes, "ForCausalLM")
     save_checkpoint(theirs, byte_tokenizer(), folder)
-    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     write_modules(folder, [("", "Transformer"), ("1_LogitScore", "LogitScore")])
-    logits = {"method": "forward", "method_output_name": "logits"}
-    write_json(
-        folder / "sentence_bert_config.json",
-        {
-            "transformer_task": "text-generation",
-            "modality_config": {"text": logits, "message": {**logits, "format": form}},
-            "module_output_name": "causal_logits",
-            "processing_kwargs": {"chat_template": {"add_generation_prompt": True}},
-        },
-    )
+    write_chat(folder, template, form, "text-generation", "causal_logits")
     (folder / "1_LogitScore").mkdir()
     write_json(folder / "1_LogitScore/config.json", {"true_token_id": YES, "false_token_id": no})
     return theirs
 
 
-def chat_ids(template: str, form: str, query: str, document: str, prompt: str = "") -> list[int]:
-    """Tokenize a pair as sentence-transformers does."""
-    roles = {**({"system": prompt} if prompt else {}), "query": query, "document": document}
+def write_chat(folder: Path, template: str, form: str, task: str, output: str) -> None:
+    """Write the chat template, and that texts are its messages."""
+    write_template(template, folder)
+    call = {"method": "forward", "method_output_name": "logits" if output == "causal_logits" else "last_hidden_state"}
+    write_json(
+        folder / "sentence_bert_config.json",
+        {
+            "transformer_task": task,
+            "modality_config": {"text": call, "message": {**call, "format": form}},
+            "module_output_name": output,
+            "processing_kwargs": {"chat_template": {"add_generation_prompt": True}},
+        },
+    )
+
+
+def chat_ids(template: str, form: str, *texts: str, prompt: str = "") -> list[int]:
+    """Tokenize a text or a pair as sentence-transformers does."""
+    named = ("query", "document") if len(texts) > 1 else ("user",)
+    roles = {**({"system": prompt} if prompt else {}), **dict(zip(named, texts, strict=True))}
     messages = [
         {"role": role, "content": text if form == "flat" else [{"type": "text", "text": text}]} for role, text in roles.items()
     ]
@@ -109,7 +115,7 @@ def test_scores_equal_those_of_transformers(
     if prompt:
         settings = {"prompts": {"web": prompt, "other": "x"}, "default_prompt_name": "web", "model_type": "CrossEncoder"}
         write_json(tmp_path / "theirs/config_sentence_transformers.json", settings)
-    chats = [chat_ids(template, form, *pair, prompt) for pair in PAIRS]
+    chats = [chat_ids(template, form, *pair, prompt=prompt) for pair in PAIRS]
     last = torch.stack([theirs(torch.tensor([ids])).logits[0, -1] for ids in chats])
     wanted = last[:, YES] - (0 if no is None else last[:, no])
     with served(tmp_path / "theirs") as model:
@@ -142,6 +148,44 @@ def test_the_end_of_a_chat_is_never_cut_off(template: str, form: str, tmp_path: 
     assert kept >= len(byte_tokenizer().encode("\n<think>\n" if template is ONE else "\n\nAnswer:").ids)
     assert ids[: limit - kept] == whole[: limit - kept]
     assert [marked.count(number) for number in (1, 2)] == [whole.count(number) for number in (1, 2)]  # in a text, they are text
+
+
+@pytest.mark.parametrize(
+    ("variant", "pooling", "prompt"),
+    [("qwen3", "lasttoken", "Represent it."), pytest.param("mistral", "mean", "", marks=pytest.mark.full)],
+)
+@torch.no_grad()
+def test_vectors_of_texts_that_are_chats(variant: str, pooling: str, prompt: str, tmp_path: Path) -> None:
+    folder, sizes = tmp_path / "theirs", family(variant)
+    theirs = build(sizes, "Model")
+    save_checkpoint(theirs, byte_tokenizer(), folder)
+    write_chat(folder, ONE, "flat", "feature-extraction", "token_embeddings")
+    write_modules(folder, [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")])
+    (folder / "1_Pooling").mkdir()
+    write_json(folder / "1_Pooling/config.json", {"embedding_dimension": 1, "pooling_mode": pooling})
+    settings = {"prompts": {"web": prompt, "other": "x"}, "default_prompt_name": "web" if prompt else None}
+    write_json(folder / "config_sentence_transformers.json", settings)
+    with served(folder) as model:
+        found = model.run(EMBEDDING_TASK, [text for text, _ in PAIRS])
+        with pytest.raises(InvalidInputError, match="'other' is not a prompt of the model; it has none"):
+            model.run(EMBEDDING_TASK, ["a"], prompt_name="other")
+    for (text, _), one in zip(PAIRS, found, strict=True):
+        ids = chat_ids(ONE, "flat", text, prompt=prompt)
+        states = theirs(torch.tensor([ids])).last_hidden_state[0]
+        vector = states.mean(0) if pooling == "mean" else states[-1]
+        assert one.token_count == len(ids)
+        assert one.values == pytest.approx((vector / vector.norm()).tolist(), abs=TOLERANCE)
+
+
+def test_chats_are_not_lower_cased(tmp_path: Path) -> None:
+    write_reranker(tmp_path, "qwen3", ONE, "flat", NO)
+    edit_json(tmp_path / "config.json", architectures=["Qwen3Model"])
+    write_modules(tmp_path, [("", "Transformer"), ("1_Pooling", "Pooling")])
+    (tmp_path / "1_Pooling").mkdir()
+    write_json(tmp_path / "1_Pooling/config.json", {"pooling_mode": "lasttoken"})
+    edit_json(tmp_path / "sentence_bert_config.json", do_lower_case=True)
+    with pytest.raises(SourceError, match="do_lower_case: true is not supported of texts that become chats"):
+        load(Folder(tmp_path))
 
 
 def write_layers(folder: Path, sizes: Family, pooling: str, classes: int) -> Callable[[str, str], torch.Tensor]:
@@ -219,9 +263,9 @@ def spoil_chat(folder: Path, **members: Any) -> None:
 
 
 FAULTS: Sequence[tuple[Callable[[Path], None], str]] = [
-    (lambda folder: (folder / "chat_template.jinja").unlink(), r"no chat template, modules\.json names a model that reads"),
+    (lambda folder: (folder / "chat_template.jinja").unlink(), r"no chat template, and modules\.json names a model that reads"),
     (partial(write_template, "{{ messages[1].content }} {{ messages[0].content }}"), "once each, in this order"),
-    (partial(write_template, "{{ raise_exception('only users') }}"), "rejects a query and a document: only users"),
+    (partial(write_template, "{{ raise_exception('only users') }}"), "rejects messages of query and document: only users"),
     (partial(write_template, "{{ messages[0].content | upper }}{{ messages[1].content }}"), "once each, in this order"),
     (partial(spoil_score, true_token_id=360), r"true_token_id: 360, expected the number of a token, below 360"),
     (partial(spoil_score, false_token_id="no"), "false_token_id: 'no', expected the number of a token"),
