@@ -56,6 +56,13 @@ def test_logits_equal_those_of_transformers(variant: str, tmp_path: Path) -> Non
     torch.testing.assert_close(source.model(ids), model(ids).logits, atol=5e-5, rtol=1e-4)
 
 
+@torch.inference_mode()
+def test_biases_of_convolutions(tmp_path: Path) -> None:
+    """They are in no published model, and with them transformers' results of padded prompts differ from those of others."""
+    model, ids = small_decoder("lfm2", tmp_path, conv_bias=True), torch.randint(0, 360, (2, 80))
+    torch.testing.assert_close(load_decoder(tmp_path).model(ids), model(ids).logits, atol=5e-5, rtol=1e-4)
+
+
 @pytest.mark.full  # test_served_decoders serves two
 @pytest.mark.parametrize("variant", VARIANTS)
 @torch.inference_mode()
@@ -126,6 +133,8 @@ ORIGINAL = "original_max_position_embeddings"
         ("cohere", {"logit_scale": 0}, "logit_scale: 0 is not a number above 0"),
         ("cohere2", {"sliding_window": None}, "do not fit 4 layers with a sliding_window of 0"),
         ("stablelm", {"use_parallel_residual": True}, "use_parallel_residual: True is not supported"),
+        ("lfm2", {"layer_types": ["conv", "mamba"] * 2}, "are not 'full_attention' or 'conv' for each of 4 layers"),
+        ("lfm2", {"block_use_swiglu": False}, "block_use_swiglu: False is not supported"),
         ("granite4", {"num_local_experts": 8}, "num_local_experts: 8 is not supported; supported: 0"),
         ("granite4", {"layer_types": ["attention", "mamba"]}, "2 times 'attention' is supported, but no state-space layers"),
         ("granite4", {"position_embedding_type": "alibi"}, "position_embedding_type: 'alibi' is not supported"),

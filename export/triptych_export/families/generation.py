@@ -25,7 +25,7 @@ from triptych_export.generation_source import GenerationSource
 from triptych_export.graphs.float16 import check_activations
 from triptych_export.graphs.tracing import GENERATION_GRAPHS, trace_generation
 from triptych_export.graphs.translation import GraphSettings
-from triptych_export.graphs.weight_folding import cache_head_dim, fold_gpt, fuse_norms
+from triptych_export.graphs.weight_folding import cache_head_dim, cache_layers, fold_gpt, fuse_norms
 from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_export.parity.comparison import spread
 from triptych_export.parity.generation import (
@@ -198,7 +198,11 @@ def generation_manifest(source: GenerationSource, precisions: Sequence[str] = PR
         vocabulary_size=config.output_count,
         tokens={"pad": source.pad, "ends": list(source.ends), **({} if source.start is None else {"start": source.start})},
         limits={"max_context": most},
-        decoder={"layers": config.layers, "heads": config.kv_heads or config.heads, "head_dim": cache_head_dim(source.model)},
+        decoder={
+            "layers": sum(cache_layers(source.model)),
+            "heads": config.kv_heads or config.heads,
+            "head_dim": cache_head_dim(source.model),
+        },
         generation={"max_length": length, "rules": "transformers", **generation},
         **members,
     )

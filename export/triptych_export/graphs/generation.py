@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triptych_export.graphs.convolution import convolve
 from triptych_export.graphs.cuda_translation import HALF_NEVER
 from triptych_export.graphs.layers import attend_causally, first_positions
 from triptych_export.graphs.operators import KeyValues, top_k
 from triptych_export.graphs.translation import EDITS, GraphSettings, arg_max, block_width, edited, rank, suppress
+from triptych_export.graphs.weight_folding import cache_layers
 from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_training.models.attention import limit_softly
 from triptych_training.models.gpt import Gpt
@@ -54,10 +56,13 @@ class CachedGpt(nn.Module):
             places = chunk.starts[:, None] + torch.arange(chunk.tokens.shape[1], dtype=torch.int32)
             x = x + functional.embedding(places, model.positions.weight)
         present: list[Tensor] = []
-        for index, layer in enumerate(model.blocks):
-            past = KeyValues(cache[2 * index], cache[2 * index + 1], 0)
-            x, key, value = attend_causally(layer, x, past, chunk.positions, chunk.total)
-            present += [key, value]
+        for layer, count in zip(model.blocks, cache_layers(model), strict=True):
+            past = cache[len(present) : len(present) + 2 * count]
+            if layer.convolution is not None:
+                x, changed = convolve(layer, x, past, chunk.starts)
+            else:
+                x, *changed = attend_causally(layer, x, KeyValues(past[0], past[1], 0), chunk.positions, chunk.total)
+            present += changed
         return model.norm(x), present
 
     def last(self, chunk: Chunk, hidden: Tensor) -> Tensor:

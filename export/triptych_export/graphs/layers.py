@@ -152,11 +152,13 @@ class DecoderLayer(nn.Module):
     """Layer of a decoder-only model over whole texts, where `attend_causally` does not serve: in both directions, or captured.
 
     Raises:
-        GraphError: the layer limits its scores, which the operator does not.
+        GraphError: the layer limits its scores, which the operator does not, or has no attention.
     """
 
     def __init__(self, layer: GptLayer) -> None:
         super().__init__()
+        if layer.convolution is not None:
+            raise GraphError("convolution_layers: they are not supported in fp16 graphs of texts; leave out fp16")
         if layer.attention.cap:
             raise GraphError("attention: soft limits of scores are not supported in fp16 graphs of texts; leave out fp16")
         self.layer = layer

@@ -42,6 +42,16 @@ def _operator(
     return torch.onnx.ops.symbolic(name, arguments, attrs=attributes, dtype=like.dtype, shape=shape, version=version)
 
 
+def write_places(cache: Tensor, places: Tensor, values: Tensor) -> Tensor:
+    """Write `[..., D]` to a cache, to be bound to its memory; `places` are the indices `[..., N]` of its first dimensions."""
+    return _operator("ScatterND", (cache, places, values), cache, version=18)
+
+
+def gather_places(cache: Tensor, places: Tensor, size: int) -> Tensor:
+    """Read `[..., D]` from a cache, where D is `size`; `places` as in `write_places`."""
+    return _operator("GatherND", (cache, places), cache, shape=(*places.shape[:-1], size), version=13)
+
+
 def cached_attention(
     packed: Tensor, past: KeyValues, positions: Tensor, heads: int, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -138,7 +138,10 @@ class GptStates(nn.Module):
         if not self.layers:
             total = torch.full((1,), ids.shape[1], dtype=torch.int32)
             for block in self.gpt.blocks:
-                x, *_ = attend_causally(block, x, None, lengths - 1, total)
+                if block.convolution is not None:
+                    x = block(x, None)
+                else:
+                    x, *_ = attend_causally(block, x, None, lengths - 1, total)
             return self.gpt.norm(x)
         distances = numbers[0, :, None] - numbers  # [T, T]
         near = (distances.abs() if config.bidirectional else distances) < config.window

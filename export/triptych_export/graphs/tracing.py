@@ -36,7 +36,7 @@ from triptych_export.graphs.translation import (
     StepGraph,
     capacity,
 )
-from triptych_export.graphs.weight_folding import cache_head_dim, decoder_shape
+from triptych_export.graphs.weight_folding import cache_head_dim, cache_layers, decoder_shape
 from triptych_export.onnx_files.decoder import OnnxGpt, OnnxSeq2Seq, Seq2Seq
 from triptych_serving.bundle.manifest.image import LATENTS, LOG_SCALES, LOG_VARIANCES, PIXELS
 from triptych_serving.decoding.kv_cache import OFFSETS, cache_names
@@ -199,7 +199,7 @@ def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings, h
     config = model.config
     chunk = {0: ROWS, 1: torch.export.Dim("tokens", min=1, max=config.max_positions)}
     cache = {0: ROWS, 2: torch.export.Dim("capacity", min=2, max=config.max_positions)}
-    heads, size, names = config.kv_heads or config.heads, cache_head_dim(model), cache_names(config.layers)
+    heads, size, names = config.kv_heads or config.heads, cache_head_dim(model), cache_names(sum(cache_layers(model)))
 
     def ids() -> Tensor:
         return torch.zeros(EXAMPLE_ROWS, EXAMPLE_SOURCE, dtype=torch.int64)

@@ -75,12 +75,22 @@ def cache_head_dim(model: Gpt | OnnxGpt) -> int:
     return size + -size % (ROTARY_MULTIPLE if model.config.positions == ROTARY else HEAD_MULTIPLE)
 
 
+def cache_layers(model: Gpt | OnnxGpt) -> list[int]:
+    """Return how many layers of keys and values of attention are as large as the caches of each layer."""
+    config = model.config
+    numbers = 2 * (config.kv_heads or config.heads) * cache_head_dim(model)  # of a position in a layer
+    of_convolution = -(-config.model_dim // numbers)
+    return [of_convolution if layer in config.convolution_layers else 1 for layer in range(config.layers)]
+
+
 @torch.no_grad()
 def fold_gpt(model: Gpt) -> Gpt:
     """Copy a decoder-only model with the attention's scale in the queries, and heads padded with zeros to `cache_head_dim`."""
     model = shallow_copy(model).eval()
     size, missing = model.config.attention.head_dim, cache_head_dim(model) - model.config.attention.head_dim
     for layer in model.blocks:
+        if layer.convolution is not None:
+            continue
         own = layer.attention
         halves = 1 + isinstance(own, RotaryAttention)
         if own.query_norm is not None and own.key_norm is not None:

@@ -28,7 +28,7 @@ from triptych_export.graphs.weight_folding import Module, frozen, set_cache_scal
 from triptych_export.quantization.dynamic import LARGEST
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.blocks import EncoderLayer, FeedForward, Residual
-from triptych_training.models.gpt import Gpt
+from triptych_training.models.gpt import Gpt, GptLayer
 from triptych_training.models.transformer import DecoderLayer, Transformer
 
 MOST_ROWS, FEWEST_ROWS = 4_096, 256  # recorded for each projection; fewer of a large model
@@ -182,7 +182,9 @@ def _balances(model: nn.Module) -> Iterator[Balance]:
 
     for module in model.modules():
         if isinstance(module, EncoderLayer | DecoderLayer):
-            yield from residual(module.attention_residual, module.attention.query_key_value)
+            convolution = module.convolution if isinstance(module, GptLayer) else None
+            reader = module.attention.query_key_value if convolution is None else convolution.project
+            yield from residual(module.attention_residual, reader)
             yield from residual(module.feedforward_residual, module.feedforward.expand, module.feedforward.gate)
         if isinstance(module, DecoderLayer):
             yield from residual(module.cross_attention_residual, module.cross_attention.query)

@@ -1,4 +1,4 @@
-"""Decoder-only Transformers: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023) and their relatives.
+"""Decoder-only Transformers: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023), LFM2, and their relatives.
 
 Shapes: `B` texts, `T` positions, `E` model dimensions, `V` tokens. The defaults are the modern form: RMS norm (Zhang and
 Sennrich 2019), rotary positions (Su et al. 2021), a gated feed-forward with SiLU (Shazeer 2020) and no biases.
@@ -16,6 +16,7 @@ from torch.nn import functional
 from triptych_training.checks import at_least, one_of
 from triptych_training.models.attention import AttentionShape, SelfAttention, limit_softly
 from triptych_training.models.blocks import BlockConfig, EncoderLayer, make_norm
+from triptych_training.models.convolution import ShortConvolution
 from triptych_training.models.positions import LearnedPositions
 from triptych_training.models.rotary import Rotary, RotaryAttention, RotaryScaling
 
@@ -69,6 +70,9 @@ class GptConfig:
     input_norm: bool = True  # normalise the inputs of sub-layers
     output_norm: bool = False  # normalise their outputs
     embedding_scale: float = 1.0  # factor on the embeddings, but not on the output matrix
+    convolution_layers: tuple[int, ...] = ()  # layers with a short convolution instead of attention
+    convolution_reach: int = 3  # positions that it reads, the own included
+    convolution_bias: bool = False
     parallel: bool = False  # attention and feed-forward network read the same input (Wang and Komatsuzaki 2021)
     projection_bias: bool = False  # of the output matrix
     tied: bool = True  # embedding and output share one matrix
@@ -78,7 +82,7 @@ class GptConfig:
     def __post_init__(self) -> None:
         if isinstance(self.scaling, Mapping):  # as in a checkpoint's config.json
             object.__setattr__(self, "scaling", RotaryScaling(**self.scaling))
-        at_least(1, self, "vocabulary_size", "layers")
+        at_least(1, self, "vocabulary_size", "layers", "convolution_reach")
         at_least(2, self, "max_positions")
         at_least(0, self, "kv_heads", "window", "outputs", "rotary_dim")
         at_least(0, self, "local_theta", "attention_scale", "attention_cap", "logit_cap")
@@ -87,12 +91,14 @@ class GptConfig:
             raise ValueError(f"kv_heads: {self.kv_heads} does not divide heads {self.heads}")
         if self.outputs > self.vocabulary_size or (self.tied and self.outputs not in (0, self.vocabulary_size)):
             raise ValueError(f"outputs: {self.outputs} does not fit a vocabulary of {self.vocabulary_size}")
-        for name in ("window_layers", "unrotated_layers"):
+        for name in ("window_layers", "unrotated_layers", "convolution_layers"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
             if wrong := [layer for layer in getattr(self, name) if not 0 <= layer < self.layers]:
                 raise ValueError(f"{name}: {wrong[0]} is none of the {self.layers} layers")
         if self.late_norm and self.whole_norm:
             raise ValueError("late_norm: with whole_norm, it is not supported")
+        if self.bidirectional and self.convolution_layers:
+            raise ValueError("convolution_layers: in a bidirectional model, they are not supported")
         _ = self.block
 
     @property
@@ -121,23 +127,34 @@ class GptConfig:
 
 
 class GptLayer(EncoderLayer):
-    """Causal self-attention and feed-forward network; `window` positions are visible, 0: all that came before."""
+    """Causal self-attention and feed-forward network; `window` positions are visible, 0: all that came before.
 
-    def __init__(self, config: GptConfig, rotary: Rotary | None, window: int) -> None:
+    With `convolves`, there is a short convolution instead of attention.
+    """
+
+    def __init__(self, config: GptConfig, rotary: Rotary | None, window: int, convolves: bool) -> None:
         super().__init__(config.block)
+        self.convolution: ShortConvolution | None = None
+        self.window, self.parallel = window, config.parallel
+        if convolves:
+            self.convolution = ShortConvolution(config.model_dim, config.convolution_reach, config.convolution_bias)
+            del self.attention
+            return
         shape = config.attention
         self.attention = SelfAttention(shape) if rotary is None else RotaryAttention(shape, rotary)
         self.attention.dropout = config.dropout
         self.attention.scale, self.attention.cap = config.attention_scale or shape.scale, config.attention_cap
         self.attention.late_norm = config.late_norm and rotary is not None
-        self.window, self.parallel = window, config.parallel
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """`[B, T, E]` -> `[B, T, E]`; `mask` `[T, T]` is True where a position sees another one, None: all before it."""
-        return self.finish(x, self.attention(self.attention_residual.enter(x), mask, causal=mask is None))
+        entered = self.attention_residual.enter(x)
+        if self.convolution is not None:
+            return self.finish(x, self.convolution(entered))
+        return self.finish(x, self.attention(entered, mask, causal=mask is None))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Compute what follows attention: `x` is the layer's input, `attended` attention's output."""
+        """Compute what follows attention: `x` is the layer's input, `attended` the output of attention or the convolution."""
         y = self.attention_residual.leave(x, attended)
         return self.feedforward_residual.leave(y, self.feedforward(self.feedforward_residual.enter(x if self.parallel else y)))
 
@@ -160,7 +177,8 @@ class Gpt(nn.Module):
         windows = [config.window if layer in config.window_layers else 0 for layer in range(config.layers)]
         rotations = [local if layer in config.window_layers else rotary for layer in range(config.layers)]
         rotations = [None if layer in config.unrotated_layers else each for layer, each in enumerate(rotations)]
-        self.layers = nn.ModuleList(GptLayer(config, *each) for each in zip(rotations, windows, strict=True))
+        convolved = [layer in config.convolution_layers for layer in range(config.layers)]
+        self.layers = nn.ModuleList(GptLayer(config, *each) for each in zip(rotations, windows, convolved, strict=True))
         self.norm = make_norm(config.block)
         self.projection = nn.Linear(config.model_dim, config.output_count, config.projection_bias)
         if config.tied:
@@ -202,8 +220,15 @@ class Gpt(nn.Module):
     @torch.no_grad()
     def _initialise(self) -> None:
         """Draw weights as GPT-2: projections onto the residual stream are smaller the more layers there are."""
-        onto = {id(p.weight) for layer in self.blocks for p in (layer.attention.output, layer.feedforward.contract)}
+        mixers = [layer.attention if layer.convolution is None else layer.convolution for layer in self.blocks]
+        onto = {
+            id(p.weight) for p in (*(each.output for each in mixers), *(layer.feedforward.contract for layer in self.blocks))
+        }
         for module in self.modules():
+            if isinstance(module, ShortConvolution):
+                nn.init.normal_(module.weight, std=module.reach**-0.5)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
             if isinstance(module, nn.Linear | nn.Embedding):
                 deviation = 0.02 * ((2 * self.config.layers) ** -0.5 if id(module.weight) in onto else 1.0)
                 nn.init.normal_(module.weight, std=deviation)

@@ -3,7 +3,8 @@
 Llama, Touvron et al. 2023; Mistral and Ministral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3,
 Bakouch et al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, also 4 (attention only),
 Granite Team 2024 and 2025; GLM, GLM Team 2024; Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025;
-EXAONE 4, LG AI Research 2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025; Apertus, Swiss AI 2025.
+EXAONE 4, LG AI Research 2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025; Apertus, Swiss AI 2025; LFM2,
+Liquid AI 2025.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from triptych_export.huggingface.architectures.decoder_config import (
     LOCAL,
     QUERY_KEY_VALUE,
     but_each,
+    check_number,
     first_rotated,
     llama_members,
     neighbours_rotated,
@@ -39,6 +41,7 @@ from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.models.blocks import XIELU
 from triptych_training.models.gpt import GptConfig
 
+CONVOLUTION = "conv"  # kind of layers
 NEUTRAL = {**DECODER, **neutral("pretraining_tp rope_interleaved is_llama_config max_window_layers", use_mrope=(False,))}
 GEMMA_NEUTRAL = {
     **DECODER,
@@ -72,6 +75,15 @@ GRANITE4_NEUTRAL = {
         "intermediate_size",
         normalization_function=("rmsnorm",),
         num_local_experts=(0,),
+    ),
+}
+LFM2_NEUTRAL = {  # other names of members, and how weights were drawn
+    **NEUTRAL,
+    **neutral(
+        "block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_xavier_init conv_dim conv_dim_out "
+        "conv_use_xavier_init full_attn_idxs num_heads theta",
+        block_use_swiglu=(True,),
+        use_pos_enc=(True,),
     ),
 }
 PHI3_NEUTRAL = {
@@ -208,6 +220,34 @@ def _granite4_members(folder: Folder) -> dict[str, Any]:
     return {**members, "feedforward_dim": width, "unrotated_layers": () if positions == "rope" else layers}
 
 
+def _lfm2_members(folder: Folder) -> dict[str, Any]:
+    members = {**llama_members(folder, 1_000_000.0), "norm_epsilon": positive_number(folder, "norm_eps", 1e-5)}
+    layers, kinds = members["layers"], folder.config.get("layer_types")
+    attending = folder.config.get("full_attn_idxs")
+    if kinds is None:
+        kinds = [GLOBAL if attending is None or layer in attending else CONVOLUTION for layer in range(layers)]
+    if not isinstance(kinds, list) or len(kinds) != layers or not set(kinds) <= {GLOBAL, CONVOLUTION}:
+        raise ValueError(f"layer_types: {kinds!r:.80} are not {GLOBAL!r} or {CONVOLUTION!r} for each of {layers} layers")
+    return {
+        **members,
+        "feedforward_dim": _lfm2_width(folder),
+        "qk_norm": True,
+        "convolution_layers": [layer for layer, kind in enumerate(kinds) if kind == CONVOLUTION],
+        "convolution_reach": positive(folder, "conv_L_cache", 3),
+        "convolution_bias": flag(folder, "conv_bias", False),
+    }
+
+
+def _lfm2_width(folder: Folder) -> int:
+    """Read the width of the feed-forward networks, which is adjusted unless the file says otherwise."""
+    width = positive(folder, "block_ff_dim", positive(folder, "intermediate_size", 12_288))
+    factor, multiple = folder.config.get("block_ffn_dim_multiplier", 1.0), positive(folder, "block_multiple_of", 256)
+    if not flag(folder, "block_auto_adjust_ff_dim", True):
+        return width
+    width = 2 * width // 3
+    return width if factor is None else -(-int(check_number("block_ffn_dim_multiplier", factor) * width) // multiple) * multiple
+
+
 def _factor(folder: Folder, name: str) -> float:
     return positive_number(folder, name, 1.0)
 
@@ -336,6 +376,20 @@ GRANITE4_RULES = (
     Rule(f"{LAYERS}.feedforward.contract", f"{LAYERS}.shared_mlp.output_linear"),
     *LLAMA_RULES,
 )
+LFM2_BLOCK = ("self_attn.out_proj", "operator_norm", "feed_forward.w3", "feed_forward.w2", "ffn_norm")
+LFM2_RULES = (
+    Rule(f"{LAYERS}.convolution.weight", f"{LAYERS}.conv.conv.weight", change=lambda weight: weight.flatten(1)),
+    Rule(f"{LAYERS}.convolution.bias", f"{LAYERS}.conv.conv.bias"),
+    Rule(f"{LAYERS}.convolution.project", f"{LAYERS}.conv.in_proj"),
+    Rule(f"{LAYERS}.convolution.output", f"{LAYERS}.conv.out_proj"),
+    *block_rules(LAYERS, LAYERS, [f"self_attn.{name}_proj" for name in "qkv"], *LFM2_BLOCK),
+    Rule(f"{LAYERS}.attention.query_norm", f"{LAYERS}.self_attn.q_layernorm"),
+    Rule(f"{LAYERS}.attention.key_norm", f"{LAYERS}.self_attn.k_layernorm"),
+    Rule(f"{LAYERS}.feedforward.gate", f"{LAYERS}.feed_forward.w1"),
+    Rule("tokens", "embed_tokens"),
+    Rule("norm", "embedding_norm"),
+    Rule("projection", "lm_head"),
+)
 PHI3_RULES = (Rule(QUERY_KEY_VALUE, f"{LAYERS}.self_attn.qkv_proj"), *GLM_RULES)
 _llama = partial(DecoderMapping, rules=LLAMA_RULES, prefixes=("model.",), neutral=NEUTRAL, ignored=CONSTANTS)
 _gemma = partial(_llama, neutral=GEMMA_NEUTRAL, tied=True)
@@ -367,6 +421,7 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     ),
     "helium": _llama("HeliumForCausalLM", _helium_members, changes=neighbours_rotated),
     HUNYUAN: _llama("HunYuanDenseV1ForCausalLM", _hunyuan_members, rules=HUNYUAN_RULES, neutral=HUNYUAN_NEUTRAL),
+    "lfm2": _llama("Lfm2ForCausalLM", _lfm2_members, rules=LFM2_RULES, neutral=LFM2_NEUTRAL, tied=True),
     "llama": _llama("LlamaForCausalLM", llama_members),
     "ministral": _llama("MinistralForCausalLM", _ministral_members),
     "mistral": _llama("MistralForCausalLM", mistral_members),
