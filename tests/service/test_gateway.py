@@ -386,6 +386,25 @@ def test_third_languages_are_those_that_the_models_mean(variants: Path) -> None:
             served.refused("/translate", body, f"no model translates {near} to {far};", 404)
 
 
+def test_lists_and_third_languages_are_those_of_default_versions(tmp_path: Path) -> None:
+    for version, far in ((1, ["en"]), (2, ["en", "fr"])):
+        bundle = copy_bundle(tmp_path, "de-en", version)
+        edit_manifest(bundle, lambda manifest, far=far: manifest.update(source_languages=["de"], target_languages=far))
+    bundle = copy_bundle(tmp_path, "it-de")
+    edit_manifest(bundle, lambda manifest: manifest.update(source_languages=["it"], target_languages=["de"]))
+    (tmp_path / "de-en" / "model.json").write_text('{"labels": {"stable": 1, "canary": 2}}')
+    with opened(options_of(tmp_path)) as served:
+        assert {one["code"]: one["targets"] for one in served.get("/languages")[1]} == {
+            "de": ["en"],
+            "en": [],
+            "it": ["de", "en"],
+        }
+        status, error, _ = served.post("/translate", {"q": "a", "source": "it", "target": "fr"})
+        assert (status, error["error"].split(";")[0]) == (404, "no model translates it to fr")
+        assert [one["id"] for one in served.get("/v1/models")[1]["data"]] == ["de-en", "it-de"]
+        assert [one["model_id"] for one in served.get("/info")[1]["models"]] == ["de-en", "it-de"]
+
+
 def test_third_languages_while_another_model_is_loaded(variants: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opens, begun, ends = loading.open_bundle, threading.Event(), threading.Event()
 

@@ -212,9 +212,9 @@ class HttpCall:
         return found
 
     async def ready_models(self) -> list[model_pb2.Model]:
-        """Return the models that are loaded. Raises as `ask`."""
+        """Return the version of each loaded model that requests without a version use. Raises as `ask`."""
         response = await self.ask(model_pb2.ListModelsRequest())
-        return [one for one in response.models if one.state == model_pb2.MODEL_STATE_READY]
+        return [one for one in response.models if one.default_version]
 
     def stream(self, path: str, requests: Message | AsyncIterator[Message], response: type[Any]) -> AsyncGenerator[Any]:
         """Call a method with a stream of responses. Raises RpcError as `ask`."""
