@@ -244,7 +244,8 @@ class VersionTable:
             if version.state is State.UNLOADING:
                 version.state = State.UNLOADED
                 self.publish()
-        logger.info("model %s version %d is unloaded", version.entry.name, version.entry.version)
+        event = "is unloaded" if version.model is None else "still serves: what its new load replaced is unloaded"
+        logger.info("model %s version %d %s", version.entry.name, version.entry.version, event)
         del model
         await asyncio.to_thread(_free_memory)
 

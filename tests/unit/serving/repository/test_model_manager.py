@@ -249,12 +249,16 @@ async def test_added_and_removed_versions_are_followed(repository: Path) -> None
 
 
 @in_loop
-async def test_a_changed_manifest_is_loaded_again(repository: Path) -> None:
+async def test_a_changed_manifest_is_loaded_again(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     add(repository, 1, "old")
     async with Bench(repository) as bench:
         add(repository, 1, "new")
         await bench.until(lambda: bench.serving() == "1:new")
         await bench.until(lambda: [model.closed for model in bench.loader.models] == [True, False])
+        await bench.until(lambda: "unloaded" in caplog.text)
+        assert "model m version 1 still serves" in caplog.text  # "is unloaded" would name a version that serves
+        assert "model m version 1 is unloaded" not in caplog.text
         (repository / "m" / "1" / "bundle.json").touch()
         await bench.polls()
         assert bench.loader.attempts == ["1:old", "1:new"]
