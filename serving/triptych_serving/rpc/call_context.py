@@ -20,8 +20,10 @@ logger = logging.getLogger(__name__)
 GrpcContext = aio.ServicerContext[Any, Any]
 Metadata = Mapping[str, str | bytes]
 MethodType = Literal["unary", "server_stream", "bidi_stream"]
-# Packages of services that probes and tools call every few seconds: not traced, not limited, logged at level debug.
-BACKGROUND_PACKAGES = ("grpc.health.", "grpc.reflection.")
+# Probes of the Open Inference Protocol. The responses say only whether the server is up.
+PROBES = ("inference.GRPCInferenceService/ServerLive", "inference.GRPCInferenceService/ServerReady")
+# What probes and tools call every few seconds: not traced, not limited, logged at level debug.
+BACKGROUND = ("grpc.health.", "grpc.reflection.", *PROBES)
 
 
 @dataclass(eq=False, slots=True)
@@ -67,15 +69,15 @@ class CallContext:
     @property
     def is_background(self) -> bool:
         """True for health checks and reflection."""
-        return is_background(self.service)
+        return is_background(self.full_method)
 
 
 current_call: ContextVar[CallContext] = ContextVar("current_call")
 
 
-def is_background(service: str) -> bool:
+def is_background(full_method: str) -> bool:
     """Return True for health checks and reflection, which do no work of a model."""
-    return service.startswith(BACKGROUND_PACKAGES)
+    return full_method.startswith(BACKGROUND)
 
 
 class Guard(Protocol):

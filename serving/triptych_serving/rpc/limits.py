@@ -146,7 +146,7 @@ class ClientLimit:
         self._running: Counter[str] = Counter()
 
     def concerns(self, service: str, method: str, method_type: MethodType) -> bool:
-        return self._limit > 0 and not is_background(service)
+        return self._limit > 0 and not is_background(f"{service}/{method}")
 
     def admit(self, call: CallContext, context: GrpcContext) -> AbstractContextManager[None]:
         """Count a call of its client until it ends. Raises OverloadedError: there are too many calls."""
@@ -168,7 +168,7 @@ class WatcherLimit(ClientLimit):
     """
 
     def concerns(self, service: str, method: str, method_type: MethodType) -> bool:
-        return is_background(service) and method_type != "unary"
+        return is_background(f"{service}/{method}") and method_type != "unary"
 
     def _check(self, client: str) -> None:
         own = max(1, self._limit // WATCHER_SHARE)

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from triptych_serving.errors import PermissionDeniedError, SecurityError, UnauthenticatedError
-from triptych_serving.rpc.call_context import CallContext, GrpcContext, MethodType
+from triptych_serving.rpc.call_context import PROBES, CallContext, GrpcContext, MethodType
 from triptych_serving.security.api_keys import ApiKey, Role, find_key, read_keys
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.security.secret_files import ReloadedFiles, warn_if_open
@@ -23,9 +23,8 @@ ADMIN_METHODS = frozenset(
         "inference.GRPCInferenceService/RepositoryModelUnload",
     }
 )
-# Called by probes, which have no keys. The responses say only whether the server is up.
+# Called by probes, as PROBES are, which have no keys.
 OPEN_SERVICES = frozenset({"grpc.health.v1.Health"})
-OPEN_METHODS = frozenset({"inference.GRPCInferenceService/ServerLive", "inference.GRPCInferenceService/ServerReady"})
 
 SCHEME = "bearer"
 GRPC_LOGGER = "grpc._cython.cygrpc"  # logs metadata that is not UTF-8, which may be an API key
@@ -62,7 +61,7 @@ class AccessGuard:
         clients = [] if self._options.tls_client_ca is None else certificate_names(context)
         call.principal = clients[0] if clients else ""
         method = call.full_method
-        if call.service in OPEN_SERVICES or method in OPEN_METHODS:
+        if call.service in OPEN_SERVICES or method in PROBES:
             return
         key = None if self._keys is None else self._check_key(self._keys.get(), call)
         if key is not None:

@@ -79,16 +79,18 @@ def test_streams_of_health_checks_are_limited_in_all_and_for_each_client() -> No
 
 
 @pytest.mark.parametrize(
-    ("limit", "service", "method_type"),
+    ("limit", "service", "method", "method_type"),
     [
-        (ClientLimit(0), "triptych.v1.TranslationService", "unary"),  # unlimited
-        (ClientLimit(2), "grpc.health.v1.Health", "unary"),
-        (WatcherLimit(8), "grpc.health.v1.Health", "unary"),
-        (WatcherLimit(8), "triptych.v1.TranslationService", "bidi_stream"),
+        (ClientLimit(0), "triptych.v1.TranslationService", "Translate", "unary"),  # unlimited
+        (ClientLimit(2), "grpc.health.v1.Health", "Check", "unary"),
+        (ClientLimit(2), "inference.GRPCInferenceService", "ServerLive", "unary"),
+        (ClientLimit(2), "inference.GRPCInferenceService", "ServerReady", "unary"),
+        (WatcherLimit(8), "grpc.health.v1.Health", "Check", "unary"),
+        (WatcherLimit(8), "triptych.v1.TranslationService", "TranslateStream", "bidi_stream"),
     ],
 )
-def test_other_calls_are_not_limited(limit: ClientLimit, service: str, method_type: MethodType) -> None:
-    assert not limit.concerns(service, "Any", method_type)
+def test_other_calls_are_not_limited(limit: ClientLimit, service: str, method: str, method_type: MethodType) -> None:
+    assert not limit.concerns(service, method, method_type)
 
 
 @pytest.mark.parametrize("direction", ["request", "response"])
