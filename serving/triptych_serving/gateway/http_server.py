@@ -162,6 +162,7 @@ class _Protocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.parser.get_http_version() == "1.0":
             self.cycle.send = _without_chunks(self.cycle)  # type: ignore[method-assign]
+        self.cycle.send = _while_open(self.cycle)  # type: ignore[method-assign]
         self._head_bytes = 0
 
     def on_message_complete(self) -> None:
@@ -190,6 +191,18 @@ class _Protocol(HttpToolsProtocol):
     def _received(self, what: str) -> None:
         if (timer := self._timers.pop(what, None)) is not None:
             timer.cancel()
+
+
+def _while_open(cycle: RequestResponseCycle) -> Any:
+    """Return a `send` that drops what comes after the end of the connection at once; asyncio would log warnings about it."""
+    send = cycle.send
+
+    async def send_while_open(message: Any) -> None:
+        if cycle.transport.is_closing():
+            cycle.disconnected = True  # as uvicorn has it in the loop's next turn
+        await send(message)
+
+    return send_while_open
 
 
 def _without_chunks(cycle: RequestResponseCycle) -> Any:

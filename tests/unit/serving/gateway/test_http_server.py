@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+import socket
 import ssl
+import struct
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -23,7 +26,7 @@ from triptych_serving.security.options import SecurityOptions
 from triptych_serving.security.tls import open_certificates
 
 from ....fixtures.certificates import LOCAL, Authority
-from ..calls import in_loop
+from ..calls import PATIENCE_SECONDS, in_loop
 
 LIMIT = 4
 REQUEST = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -67,6 +70,28 @@ async def test_idle_connections_do_not_keep_out_others() -> None:
             assert await connections[1][0].read() == b""  # the oldest idle one is closed
         finish.set()
         assert (await connections[0][0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+
+
+@in_loop
+async def test_pieces_for_a_client_that_is_gone_are_dropped_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    closed = threading.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        assert closed.wait(PATIENCE_SECONDS)  # this stops the loop, which cannot learn yet that the connection is lost
+        for _ in range(20):
+            await send({"type": "http.response.body", "body": b"piece", "more_body": True})
+
+    def leave(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(REQUEST % b"")
+            client.recv(1)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes with a reset
+        closed.set()
+
+    async with served(application) as port:
+        await asyncio.to_thread(leave, port.port)
+    assert caplog.messages == []
 
 
 @in_loop
