@@ -768,6 +768,13 @@ def test_openai_takes_values_without_effect_as_vllm_does(served: Served) -> None
     assert (status, found["choices"]) == (200, served.post("/v1/completions", body)[1]["choices"])
 
 
+def test_languages_cannot_be_detected_without_translation_models() -> None:
+    with opened(options_of(HERE / "encoder_models")) as served:
+        message = "no translation model is loaded: there are no languages to choose from"
+        assert served.post("/detect", {"q": "Guten Morgen."})[:2] == (404, {"error": message})
+        assert served.get("/languages")[:2] == (200, [])
+
+
 def test_text_embeddings_inference_classifies_pairs() -> None:
     with opened(options_of(ENCODER_MODELS)) as served:
         _, labels, _ = served.post("/predict", {"inputs": TEXTS})

@@ -63,9 +63,7 @@ def _rank(texts: Sequence[str], codes: Collection[str], html: bool, target: str)
             raise no_temporary_file("language detection (70 MB)", error) from None
         known = {code: scores[name] for code in codes if (name := _name(code, scores))}
         if not known:
-            message = (
-                f"the detector knows none of the languages {', '.join(sorted(codes)) or '(none)'}: name the source language"
-            )
+            message = f"the detector knows none of the languages {', '.join(sorted(codes))}: name the source language"
             raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, message)
         if name := _name(target, scores):
             known[target] = scores[name]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import grpc
 from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
@@ -13,6 +14,7 @@ from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.translation import AUTO, language_names, language_pairs, source_code, translate
+from triptych_serving.rpc.direct_calls import RpcError
 from triptych_text.languages import ARGOS_CODES
 
 MOST_ALTERNATIVES = 15
@@ -47,7 +49,10 @@ async def languages(call: HttpCall) -> list[dict[str, object]]:
 
 async def detect_language(call: HttpCall) -> list[dict[str, object]]:
     given = _with_key(call, await call.json())
-    [ranked] = await detect(call, [given.take("q", str)], _codes(await language_pairs(call)))
+    text, pairs = given.take("q", str), await language_pairs(call)
+    if not pairs:
+        raise RpcError.of(grpc.StatusCode.NOT_FOUND, "no translation model is loaded: there are no languages to choose from")
+    [ranked] = await detect(call, [text], _codes(pairs))
     return [_as_json(one) for one in ranked if one.confidence >= LEAST_CONFIDENCE]
 
 
