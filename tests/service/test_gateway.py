@@ -369,6 +369,23 @@ def test_languages_of_documents_are_detected(tmp_path: Path, monkeypatch: pytest
         assert (tmp_path / "out.txt").read_text() == wanted
 
 
+def test_documents_whose_language_is_not_detected_name_it(tmp_path: Path) -> None:
+    for near in ("de", "fr"):
+        edit_manifest(
+            copy_bundle(tmp_path, f"{near}-en"),
+            lambda manifest, near=near: manifest.update(source_languages=[near], target_languages=["en"]),
+        )
+    large = json.dumps({"greeting": ["Guten Morgen, mein Freund."] * 4_000}).encode()
+    with opened(options_of(tmp_path)) as served:
+        for path, fields, member, field in (
+            ("/translate_file", [("source", "auto"), ("target", "en")], "error", "source"),
+            ("/v2/document", [("target_lang", "en")], "message", "source_lang"),
+        ):
+            body = multipart(fields, "a.json", large)
+            status, found, _ = served.post(path, body, content_type="multipart/form-data; boundary=edge")
+            assert (status, found[member]) == (400, f"{field}: it is not detected in this document, name one of: de, fr")
+
+
 @pytest.fixture
 def variants(tmp_path: Path) -> Path:
     """Models of language variants."""

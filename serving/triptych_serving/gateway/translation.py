@@ -33,6 +33,7 @@ LINES = ("text", "markdown", "html", "srt", "vtt", "csv", "tsv")  # formats that
 ZIP = b"PK\x03\x04"  # documents of office programs begin with it
 WAITING_PIECES = 4  # of HTML of one request that run or wait for a place: those of other requests get their turn
 Options = translation_pb2.DecodingOptions | None
+SEVERAL_MODELS = "model: several models match"  # begins the error of a request that names too little
 INDEX = re.compile(r"(?<=^contents)\[(\d+)]")  # of the text that an error names
 
 
@@ -190,7 +191,11 @@ async def _translate_document(call: HttpCall, content: bytes, config: translatio
                     mime_type = event.accepted.mime_type
                 translated += event.chunk
     except RpcError as error:  # its fields are those of the request here
-        raise error.with_message(error.message.removeprefix("config.")) from None
+        message = error.message.removeprefix("config.")
+        unnamed = message.startswith(SEVERAL_MODELS) and not (config.model or config.source_language_code)
+        if unnamed and len(codes := await _candidates(call, config.target_language_code)) > 1:
+            message = f"source_language_code: it is not detected in this document, name one of: {', '.join(codes)}"
+        raise error.with_message(message) from None
     return TranslatedDocument(bytes(translated), mime_type, count_characters(content))
 
 
