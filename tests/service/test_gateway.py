@@ -371,10 +371,7 @@ def test_languages_of_documents_are_detected(tmp_path: Path, monkeypatch: pytest
 
 def test_documents_whose_language_is_not_detected_name_it(tmp_path: Path) -> None:
     for near in ("de", "fr"):
-        edit_manifest(
-            copy_bundle(tmp_path, f"{near}-en"),
-            lambda manifest, near=near: manifest.update(source_languages=[near], target_languages=["en"]),
-        )
+        copy_pair(tmp_path, near, "en")
     large = json.dumps({"greeting": ["Guten Morgen, mein Freund."] * 4_000}).encode()
     with opened(options_of(tmp_path)) as served:
         for path, fields, member, field in (
@@ -405,10 +402,8 @@ def test_third_languages_are_those_that_the_models_mean(variants: Path) -> None:
 
 def test_lists_and_third_languages_are_those_of_default_versions(tmp_path: Path) -> None:
     for version, far in ((1, ["en"]), (2, ["en", "fr"])):
-        bundle = copy_bundle(tmp_path, "de-en", version)
-        edit_manifest(bundle, lambda manifest, far=far: manifest.update(source_languages=["de"], target_languages=far))
-    bundle = copy_bundle(tmp_path, "it-de")
-    edit_manifest(bundle, lambda manifest: manifest.update(source_languages=["it"], target_languages=["de"]))
+        copy_bundle(tmp_path, "de-en", version, source_languages=["de"], target_languages=far)
+    copy_pair(tmp_path, "it", "de")
     (tmp_path / "de-en" / "model.json").write_text('{"labels": {"stable": 1, "canary": 2}}')
     with opened(options_of(tmp_path)) as served:
         assert {one["code"]: one["targets"] for one in served.get("/languages")[1]} == {
@@ -786,7 +781,7 @@ def test_openai_takes_values_without_effect_as_vllm_does(served: Served) -> None
 
 
 def test_languages_cannot_be_detected_without_translation_models() -> None:
-    with opened(options_of(HERE / "encoder_models")) as served:
+    with opened(options_of(ENCODER_MODELS)) as served:
         message = "no translation model is loaded: there are no languages to choose from"
         assert served.post("/detect", {"q": "Guten Morgen."})[:2] == (404, {"error": message})
         assert served.get("/languages")[:2] == (200, [])
