@@ -297,6 +297,7 @@ PLAIN = {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}, "m
 GGUF_CHANGES: dict[str, dict[str, Any]] = {
     **{"llama": PLAIN, "qwen3": PLAIN, "gemma": {}, "granite": {}, "olmo2": {}, "phi3": {}},
     "gemma2": {"query_pre_attn_scalar": 10},
+    "lfm2": {"block_auto_adjust_ff_dim": False, **PLAIN},
     "gemma3": {"query_pre_attn_scalar": 10, "num_hidden_layers": 6, "sliding_window_pattern": 6},
 }
 
@@ -330,8 +331,9 @@ def write_gguf(family: str, model: Any, folder: Path) -> Path:
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    shared, kinds = config.num_key_value_heads, getattr(config, "layer_types", None)
+    writer.add_head_count_kv([shared * (kind != "conv") for kind in kinds] if family == "lfm2" else shared)
+    writer.add_layer_norm_rms_eps(config.norm_eps if family == "lfm2" else config.rms_norm_eps)
     write_options(writer, family, config)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
@@ -355,6 +357,7 @@ def write_gguf(family: str, model: Any, folder: Path) -> Path:
         if stem.endswith(("q_proj", "k_proj")) and family in {"llama", "granite"}:
             heads = config.num_attention_heads if stem.endswith("q_proj") else config.num_key_value_heads
             values = torch.unflatten(values, 0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+        values = values[:, 0] if stem.endswith("conv.conv") else values
         kind = np.float16 if values.dim() > 1 else np.float32
         writer.add_tensor(f"{names.get_name(stem)}.{part}", values.numpy().astype(kind))
     writer.write_header_to_file()
@@ -368,7 +371,7 @@ def write_options(writer: Any, family: str, config: Any) -> None:
     """Write what only some families have, as llama.cpp's converter does."""
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     writer.add_rope_freq_base(rope["rope_theta"])
-    if family not in {"granite", "olmo2", "phi3"}:
+    if family not in {"granite", "lfm2", "olmo2", "phi3"}:
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
     if family in {"gemma2", "gemma3", "phi3"}:
@@ -380,6 +383,9 @@ def write_options(writer: Any, family: str, config: Any) -> None:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_float32("gemma3.rope.freq_base_swa", config.rope_parameters["sliding_attention"]["rope_theta"])
+    if family == "lfm2":
+        writer.add_uint32("lfm2.shortconv.l_cache", config.conv_L_cache)
+        writer.add_vocab_size(config.vocab_size)
     if family == "granite":
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)

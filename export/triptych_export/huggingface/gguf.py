@@ -55,6 +55,21 @@ PHI3_NAMES = {
     "blk.{i}.attn_qkv": "model.layers.{i}.self_attn.qkv_proj",
     "blk.{i}.ffn_up": "model.layers.{i}.mlp.gate_up_proj",
 }
+LFM2_NAMES = {
+    **LLAMA_NAMES,
+    "token_embd_norm": "model.embedding_norm",
+    "blk.{i}.attn_norm": "model.layers.{i}.operator_norm",
+    "blk.{i}.attn_q_norm": "model.layers.{i}.self_attn.q_layernorm",
+    "blk.{i}.attn_k_norm": "model.layers.{i}.self_attn.k_layernorm",
+    "blk.{i}.attn_output": "model.layers.{i}.self_attn.out_proj",
+    "blk.{i}.ffn_norm": "model.layers.{i}.ffn_norm",
+    "blk.{i}.ffn_gate": "model.layers.{i}.feed_forward.w1",
+    "blk.{i}.ffn_up": "model.layers.{i}.feed_forward.w3",
+    "blk.{i}.ffn_down": "model.layers.{i}.feed_forward.w2",
+    "blk.{i}.shortconv.conv": "model.layers.{i}.conv.conv",
+    "blk.{i}.shortconv.in_proj": "model.layers.{i}.conv.in_proj",
+    "blk.{i}.shortconv.out_proj": "model.layers.{i}.conv.out_proj",
+}
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,9 @@ FAMILIES: Mapping[str, GgufFamily] = {
         "Gemma3ForCausalLM", GEMMA_NAMES, {**WINDOW, **LIMITS, **LOCAL_BASE}, "gemma3_text", norm_shift=1.0, wide_layers=62
     ),
     "granite": GgufFamily("GraniteForCausalLM", members=GRANITE, neighbours=True),
+    "lfm2": GgufFamily(
+        "Lfm2ForCausalLM", LFM2_NAMES, {"shortconv.l_cache": "conv_L_cache", "attention.layer_norm_rms_epsilon": "norm_eps"}
+    ),
     "llama": GgufFamily("LlamaForCausalLM", neighbours=True),
     "olmo2": GgufFamily("Olmo2ForCausalLM", GEMMA_NAMES),
     "phi3": GgufFamily("Phi3ForCausalLM", PHI3_NAMES, PHI3),
@@ -111,20 +129,22 @@ MEMBERS = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "rope.freq_base": "rope_theta",
 }
-OPTIONAL = ("attention.head_count_kv", "attention.key_length", "rope.freq_base")
+SHARED_HEADS = "attention.head_count_kv"
+OPTIONAL = (SHARED_HEADS, "attention.key_length", "rope.freq_base")
 NEUTRAL = (
     *("vocab_size", "attention.value_length"),
     *("rope.dimension_count", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.finetuned"),
 )
 DIVISORS = "rope_freqs.weight"  # of the rotary frequencies, where a checkpoint has rope_type llama3
 FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}  # the same of longrope
+STARTING = ("llama-bpe", "lfm2")  # tokenizers that take whole words without merges, and put a token before texts
 # How byte-level tokenizers cut texts before they merge bytes, by llama.cpp's names; "": as GPT-2.
 DIGITS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{%s}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 CUTS = {
     "gpt-2": "",
     **dict.fromkeys(("smollm", "starcoder", "refact"), r"\p{N}"),
     "qwen2": DIGITS % "1",
-    **dict.fromkeys(("llama-bpe", "dbrx"), DIGITS % "1,3"),
+    **dict.fromkeys(("llama-bpe", "lfm2", "dbrx"), DIGITS % "1,3"),
 }
 
 
@@ -165,9 +185,13 @@ class GgufFolder(Folder):
         given = {name.removeprefix(f"{kind}."): value for name, value in self.metadata.items() if name.startswith(f"{kind}.")}
         if unknown := sorted(given.keys() - MEMBERS.keys() - self.family.members.keys() - set(NEUTRAL)):
             raise SourceError(f"{self.path}: {kind}.{unknown[0]}: {given[unknown[0]]!r:.60} is not supported")
-        wanted = {theirs: ours for theirs, ours in MEMBERS.items() if theirs in given or theirs not in OPTIONAL}
+        by_layer = given.get(SHARED_HEADS) if isinstance(given.get(SHARED_HEADS), list) else []
+        needed = [name for name in MEMBERS if name in given or name not in OPTIONAL]
+        wanted = {theirs: MEMBERS[theirs] for theirs in needed if not (by_layer and theirs == SHARED_HEADS)}
         wanted |= {theirs: ours for theirs, ours in self.family.members.items() if given.get(theirs)}
         members: dict[str, Any] = {ours: self._positive(f"{kind}.{theirs}") for theirs, ours in wanted.items()}
+        if by_layer:
+            members |= self._layers(by_layer)
         width = members["hidden_size"] // members["num_attention_heads"]
         size = members.get("head_dim", width)
         if wide := self.family.wide_layers:
@@ -194,8 +218,17 @@ class GgufFolder(Folder):
                 "eos_token_id": list(dict.fromkeys(end for end in ends if end is not None)) or None,
                 "bos_token_id": self._special("bos"),
                 "pad_token_id": self._special("padding"),
+                **({"block_auto_adjust_ff_dim": False} if kind == "lfm2" else {}),
             }
         )
+
+    def _layers(self, heads: Sequence[Any]) -> dict[str, Any]:
+        """Return the members that follow from the heads of keys and values of each layer: those without have convolutions."""
+        most = max(heads)
+        if set(heads) - {0, most} or (0 in heads and self.family.names is not LFM2_NAMES):
+            raise SourceError(f"{self.path}: {SHARED_HEADS}: {heads!r:.80}; different numbers of heads are not supported")
+        kinds = {"layer_types": ["full_attention" if each else "conv" for each in heads]} if 0 in heads else {}
+        return {"num_key_value_heads": most, **kinds}
 
     def config_error(self, problem: str) -> SourceError:
         """Make an error about the model's shape or its special ids."""
@@ -221,7 +254,7 @@ class GgufFolder(Folder):
         else:
             raise SourceError(f"{self.path}: tokenizer.ggml.model {model!r} is not supported; supported: gpt2, llama")
         # Without this member, llama.cpp decides by the kind of the tokenizer.
-        starts = model == "llama" or self.metadata.get("tokenizer.ggml.pre") == "llama-bpe"
+        starts = model == "llama" or self.metadata.get("tokenizer.ggml.pre") in STARTING
         if self.metadata.get("tokenizer.ggml.add_bos_token", starts):
             start = tokens[self._special("bos", needed=True)]
             ids = [(start, tokenizer.token_to_id(start))]
@@ -284,7 +317,7 @@ class GgufFolder(Folder):
         merges = [tuple(merge.split(" ")) for merge in self._needed("tokenizer.ggml.merges")]
         ids = {token: id for id, token in enumerate(tokens)}
         try:
-            tokenizer = Tokenizer(BPE(ids, merges, ignore_merges=cut == "llama-bpe"))
+            tokenizer = Tokenizer(BPE(ids, merges, ignore_merges=cut in STARTING))
         except Exception as error:  # the package has no class for its errors
             raise SourceError(f"{self.path}: tokenizer.ggml.merges: the tokens lack a part or a result: {error}") from error
         whole = CUTS[cut] in ("", CUTS["smollm"])  # then cut as GPT-2 does, too
