@@ -64,7 +64,8 @@ class TextFamily(EncoderFamily):
     def __init__(self, checkpoint: TextCheckpoint, samples: Sequence[Sample], shipped: Sequence[str]) -> None:
         self.embeds = checkpoint.head == "embedding"
         static = isinstance(checkpoint.model, StaticEmbedding | Elmo)
-        exact = self.embeds or isinstance(checkpoint.model.bert, GptEncoder)
+        self.language_model = isinstance(checkpoint.model.bert, GptEncoder)
+        exact = self.embeds or self.language_model
         quantized = (INT8, WEIGHT_PRECISION)  # of these, the card has the figures of both
         both = quantized if exact and not static and set(quantized) & set(shipped) else ()
         super().__init__(checkpoint.model.bert, checkpoint.provenance, written_precisions((*shipped, *both)))

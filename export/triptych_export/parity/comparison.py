@@ -61,13 +61,14 @@ def check_answers(expected: Sequence[Outputs], run: Callable[[int], Sequence[Out
     }
 
 
-def compare_answers(expected: Sequence[Outputs], answers: Sequence[Outputs]) -> dict[str, float]:
+def compare_answers(expected: Sequence[Outputs], answers: Sequence[Outputs], median: bool = False) -> dict[str, float]:
     """Measure a precision: percent of equal and of nearly as good choices, cosines, and errors of single channels.
 
     For a model with one label: percent of the pairs of samples that have the same order.
 
     A channel's error is the root mean square of its differences, relative to its standard deviation over the samples, or to the
-    median channel's if that is larger. So a channel of large numbers cannot hide wrong ones.
+    median channel's if that is larger. So a channel of large numbers cannot hide wrong ones. The report has the worst channel's
+    or, with `median`, that of the median channel: some channels of a language model's states hardly depend on the text.
     """
     both = list(zip(expected, answers, strict=True))
     pairs = [pair for want, got in both for pair in zip(decisions(want), decisions(got), strict=True)]
@@ -89,7 +90,8 @@ def compare_answers(expected: Sequence[Outputs], answers: Sequence[Outputs]) -> 
             want, got = (np.array([answer[name] for answer in side], np.float64) for side in (expected, answers))
             report[f"{name}_cosine"] = round(float(np.mean((_unit(want) * _unit(got)).sum(-1))), 5)
             errors = np.sqrt(((got - want) ** 2).mean(0)) / _channel_sizes(want.std(0))
-            report[f"{name}_worst_channel_error_percent"] = round(100 * float(errors.max()), 2)
+            which, error = ("median", np.median(errors)) if median else ("worst", errors.max())
+            report[f"{name}_{which}_channel_error_percent"] = round(100 * float(error), 2)
     return report
 
 

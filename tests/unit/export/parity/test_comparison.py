@@ -110,6 +110,14 @@ def test_an_outlier_does_not_hide_wrong_channels() -> None:
     assert report["mean_worst_channel_error_percent"] > 200
 
 
+def test_a_channel_that_hardly_varies_does_not_hide_good_ones() -> None:
+    values, noise = np.random.default_rng(0).normal(size=(2, 40, 64))
+    found = [answer(mean=row) for row in values + noise * [9, *[0.05] * 63]]
+    assert compare_answers([answer(mean=row) for row in values], found)["mean_worst_channel_error_percent"] > 75
+    report = compare_answers([answer(mean=row) for row in values], found, median=True)
+    assert report["mean_median_channel_error_percent"] == pytest.approx(5, abs=1)
+
+
 def test_vectors_decide_by_their_nearest_neighbour() -> None:
     expected = with_neighbours([answer(cls=each) for each in ([1, 0], [0.9, 0.1], [0, 1], [0.2, 1])], "cls")
     assert [int(each["neighbours"].argmax()) for each in expected] == [1, 0, 3, 2]
