@@ -162,7 +162,7 @@ def _run(job: "DocumentJob", translator: "SentenceTranslator", job_flags: JobFla
     result = run_job(job, translator, job_flags.progress_line(job.documents), lambda: bool(stop.number))
     if job_flags.report:
         write_report(job_flags.report, result)
-    for line in error_lines(result):
+    for line in error_lines(result.documents):
         click.echo(line, err=True)
     for line in result_lines(result):
         click.echo(line, err=quiet)
@@ -174,7 +174,7 @@ def _run(job: "DocumentJob", translator: "SentenceTranslator", job_flags: JobFla
 
 def _count(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, stop: StopSignal, quiet: bool) -> int:
     from triptych_cli.documents.dry_run import count_job
-    from triptych_cli.documents.report import plan_lines, write_plan
+    from triptych_cli.documents.report import error_lines, plan_lines, write_plan
 
     with ExitStack() as stack:
         # Without a journal and a memory nothing has been translated, whatever the model.
@@ -183,6 +183,8 @@ def _count(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags,
         planned = count_job(job, identity, (request.source_language, request.target_language), lambda: not stop.number)
     if job_flags.report:
         write_plan(job_flags.report, planned)
+    for line in error_lines(planned.failures):
+        click.echo(line, err=True)
     for line in plan_lines(planned):
         click.echo(line, err=quiet)
     return stop.exit_code if stop.number else int(bool(planned.failed))

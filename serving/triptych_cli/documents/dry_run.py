@@ -1,7 +1,7 @@
 """A dry run: count what a job would translate."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from triptych_cli.documents.document_files import DocumentFiles, DocumentState, DocumentSummary
 from triptych_cli.documents.human import HumanTranslations
@@ -28,12 +28,13 @@ class PlannedWork:
     documents: int = 0  # to translate
     done: int = 0  # translated by an earlier run
     others: int = 0  # without a known format
-    failed: int = 0  # not readable, or would replace a file that the job did not write
+    failed: int = 0
     units: int = 0
     repeated: int = 0  # units whose sentences occurred before
     characters: int = 0
     segments: int = 0  # different sentences
     remembered: int = 0  # of these, translated by an earlier run
+    failures: list[DocumentSummary] = field(default_factory=list)  # not readable, or would replace files of others
 
 
 def count_job(
@@ -57,6 +58,8 @@ def count_job(
     def note(summary: DocumentSummary, _: int) -> None:
         name = COUNTED_AS[summary.state]
         setattr(planned, name, getattr(planned, name) + 1)
+        if summary.state is DocumentState.FAILED:
+            planned.failures.append(summary)
 
     def look_up() -> None:
         planned.segments += len(requests)

@@ -1,12 +1,12 @@
 """The report of a job: a JSON file for programs, a few lines for users."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from triptych.version import __version__
-from triptych_cli.documents.document_files import DocumentState
+from triptych_cli.documents.document_files import DocumentState, DocumentSummary
 from triptych_cli.documents.dry_run import PlannedWork
 from triptych_cli.documents.files import write_json
 from triptych_cli.documents.human import dropped_lines
@@ -34,8 +34,10 @@ def write_report(path: Path, result: JobResult) -> None:
 
 
 def write_plan(path: Path, planned: PlannedWork) -> None:
-    """Write the counts of a dry run. Raises OSError: they cannot be written."""
-    write_json(path, {**HEAD, "dry_run": vars(planned)})
+    """Write the counts of a dry run and the documents that cannot be done. Raises OSError: they cannot be written."""
+    counts = dict(vars(planned))
+    failures = counts.pop("failures")
+    write_json(path, {**HEAD, "dry_run": counts, "results": [summary.values() for summary in failures]})
 
 
 def result_lines(result: JobResult) -> Iterator[str]:
@@ -62,11 +64,11 @@ def plan_lines(planned: PlannedWork) -> Iterator[str]:
     yield f"segments: {left:,} to translate, {planned.remembered:,} remembered"
 
 
-def error_lines(result: JobResult) -> Iterator[str]:
+def error_lines(documents: Iterable[DocumentSummary]) -> Iterator[str]:
     """Yield the first errors, with their documents and places."""
     errors = [
         f"{summary.source}: {f'{finding.where}: ' if finding.where else ''}{finding.message}"
-        for summary in result.documents
+        for summary in documents
         for finding in summary.findings
         if finding.severity is Severity.ERROR
     ]

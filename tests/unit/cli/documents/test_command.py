@@ -203,6 +203,16 @@ def test_a_dry_run_counts_and_writes_nothing(translate: Translate, source: Path,
     assert content(tmp_path / "out") == before
 
 
+def test_a_dry_run_names_documents_that_cannot_be_done(translate: Translate, source: Path, tmp_path: Path) -> None:
+    (source / "bad.txt").write_bytes(b"na\xefve\n")
+    result = translate(source, "--dry-run", "--report", tmp_path / "plan.json")
+    assert (result.code, result.out.splitlines()[0]) == (1, "documents: 2 to translate, 1 that cannot be done")
+    assert "bad.txt: line 1: byte 0xEF at 2 is not valid utf-8" in result.err
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["dry_run"]["failed"] == 1
+    assert [Path(each["source"]).name for each in plan["results"]] == ["bad.txt"]
+
+
 @pytest.mark.parametrize(("name", "suffix"), [("tsv", "tsv"), ("tmx", "tmx"), ("xliff", "xlf")])
 def test_bilingual_files(translate: Translate, source: Path, tmp_path: Path, name: str, suffix: str) -> None:
     assert translate(source, "--bilingual", name).success
