@@ -16,6 +16,11 @@ SCENARIOS = {
 FEW = 100  # with fewer requests, the 99th percentile is the slowest one
 SEARCHED = "server"  # this scenario's search also measures rates that fail
 
+UNCONFIRMED = (
+    "No rate was confirmed: those that passed failed when they were measured for twice the time. "
+    "The machine or the server was unsteady: measure again, or with a longer --measure-secs."
+)
+
 
 def title(report: Report) -> str:
     """Return `translate: en-de, version 3, int8, cpu`."""
@@ -75,7 +80,9 @@ def remarks(report: Report) -> tuple[str, ...]:
     runs = [run for run in report.runs if not (found and _is_failed_probe(run))]
     is_random = report.inputs.get("source", "").endswith("(random)")
     random_inputs = ("The inputs are random: real ones may take another time.",) if is_random else ()
-    return (*report.notes, *random_inputs, *(f"{run.name}: {remark}" for run in runs for remark in run_remarks(run)))
+    unconfirmed = (UNCONFIRMED,) if found and report.headline.get("max_rate") == 0.0 else ()
+    of_runs = (f"{run.name}: {remark}" for run in runs for remark in run_remarks(run))
+    return (*report.notes, *unconfirmed, *random_inputs, *of_runs)
 
 
 def run_remarks(run: Run) -> Iterator[str]:

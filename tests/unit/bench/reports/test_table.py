@@ -69,6 +69,8 @@ FOUND, PROBE = opened(50.0, 0.05), opened(80.0, 0.5)
         (report(FOUND, closed(1, 10.0, 0.01)), "", "too few"),
         # The failed probes of a successful search are no problem.
         (report(FOUND, PROBE), "", "80 requests/s: "),
+        (report(FOUND, PROBE, headline={"max_rate": 0.0}), "! No rate was confirmed", "80 requests/s: "),
+        (report(FOUND, PROBE, headline={"max_rate": 49.0}), "max rate 49.0/s", "No rate was confirmed"),
         (report(PROBE), "80 requests/s: invalid: over the latency limit", "cache"),
         (
             report(FOUND, opened(60.0, 0.05, valid=False, problem="the generator was late")),
