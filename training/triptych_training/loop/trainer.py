@@ -300,7 +300,8 @@ class Trainer:
         if self.fabric.is_global_zero:
             self._log("final", **_valid(self._metrics), averaged_epochs=len(last))
             self._save_checkpoint(self.folder.model, self._metrics)
-            progress.say(f"{self.folder.model}: mean of {len(last)} checkpoints, {_words(self._metrics)}")
+            source = f"mean of the last {len(last)} checkpoints" if len(last) > 1 else "last checkpoint"
+            progress.say(f"{self.folder.model}: {source}, {_words(self._metrics)}")
         self.fabric.barrier()
         return self.folder.model
 
