@@ -42,8 +42,10 @@ class ModelRow:
         default = "default" if self.default and versions[self.name] > 1 else ""
         version = " ".join(filter(None, [self.version, ", ".join(filter(None, [self.called, default]))]))
         details = filter(None, [self.languages, f"{self.labels:,} labels" if self.labels else "", self.limits])
-        state = f"{self.state} on {self.devices}" if self.devices else self.state
-        return self.name, version, self.task, ", ".join(details), self.precisions, state
+        state, colon, message = self.state.partition(": ")
+        if self.devices:
+            state += f" on {self.devices}"
+        return self.name, version, self.task, ", ".join(details), self.precisions, state + colon + message
 
 
 @click.command(name="models")

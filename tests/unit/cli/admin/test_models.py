@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from triptych_cli.admin.models import ModelRow
+
 from ....fixtures.toy import MODELS, copy_bundle, tamper
 from ..conftest import Run
 
@@ -54,6 +56,11 @@ def test_versions_their_labels_and_damage(run: Run, tmp_path: Path) -> None:
     assert second == "on disk"
     (tmp_path / "toy" / "model.json").write_text('{"labels": []}')
     assert "labels is not an object" in run("models", "--models", tmp_path).out
+
+
+def test_the_device_stands_before_the_message_of_a_version() -> None:
+    row = ModelRow("toy", "1", "", True, "translation", "", 0, "", "int8", "cpu", "ready: toy/1: too new")
+    assert row.cells({"toy": 1})[-1] == "ready on cpu: toy/1: too new"
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])
