@@ -118,8 +118,9 @@ def _decoded(data: bytes, codec: str) -> str:
         text = data.decode(codec)
     except UnicodeDecodeError as error:
         before = data[: error.start].decode(codec, "replace")
-        problem = f"byte 0x{data[error.start]:02X} at {error.start} is not valid {codec}; name its encoding, such as latin-1"
-        raise DamagedDocumentError(problem, _line(before)) from None
+        problem = f"byte 0x{data[error.start]:02X} at {error.start} is not valid {codec}"
+        remedy = "save the document in UTF-8, or name its encoding, such as latin-1"  # not all APIs let callers name it
+        raise DamagedDocumentError(f"{problem}; {remedy}", _line(before)) from None
     if text.encode(codec) != data:
         raise DamagedDocumentError(f"contains bytes that {codec} cannot write back unchanged")
     return text

@@ -37,7 +37,7 @@ def test_the_given_encoding_overrides_the_declared_one() -> None:
 
 
 def test_invalid_bytes_are_reported_with_their_line() -> None:
-    with pytest.raises(DamagedDocumentError, match=r"^line 2: byte 0xE9 at 5 is not valid utf-8"):
+    with pytest.raises(DamagedDocumentError, match=r"^line 2: byte 0xE9 at 5 is not valid utf-8; save the document"):
         decode(b"one\nd\xe9j\xe0\n")
 
 
