@@ -271,6 +271,10 @@ FAULTS: Sequence[tuple[Callable[[Path], None], str]] = [
     (partial(spoil_score, false_token_id="no"), "false_token_id: 'no', expected the number of a token"),
     (partial(spoil_score, module_input_name="logits"), "module_input_name: 'logits' is not supported"),
     (partial(spoil_chat, processing_kwargs={"text": {"padding": True}}), r"processing_kwargs: .*'padding'.* is not supported"),
+    (partial(spoil_chat, modality_config={"message": "flat"}), r"modality_config\.message: 'flat', .*expected members by name"),
+    (partial(spoil_chat, processing_kwargs=["chat"]), r"processing_kwargs: \['chat'\], expected members by name"),
+    (partial(spoil_chat, modality_config=["message"]), r"modality_config: \['message'\] is not supported"),
+    (partial(write_template, "{{ messages[0].content + 1 }}"), "rejects messages of query and document: can only concatenate"),
     (partial(spoil_chat, modality_config={"message": {"format": "rows"}}), "modality_config: .*'rows'.* is not supported"),
 ]
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import cast
 
-from jinja2 import TemplateError
 from tokenizers import Tokenizer, processors
 from torch import Tensor
 
@@ -87,7 +86,7 @@ def read_template(folder: Folder, tokenizer: Tokenizer, vectors: bool) -> tuple[
     if not (read_modules(folder) and reads_chats(folder)):
         return ()
     roles = {"user": TEXT_PLACE} if vectors else dict(zip(("query", "document"), PAIR_PLACES, strict=True))
-    rendered = _render(folder, roles)
+    rendered = _render(folder, roles)  # ends with the special tokens of an answer, and may have some between a pair's texts
     before, *between, after = re.split("|".join(map(re.escape, roles.values())), rendered)
     special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
     cut = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))) or "(?!)")
@@ -111,8 +110,8 @@ def read_template(folder: Folder, tokenizer: Tokenizer, vectors: bool) -> tuple[
     tokenizer.post_processor = _post_processor(plain, frame)
     ours = make_tokenizer(tokenizer.to_str())
     for texts in zip(ENDS, reversed(ENDS), strict=True) if between else zip(ENDS, strict=True):
-        whole = ids("".join(dict(zip(roles.values(), texts, strict=True)).get(piece, piece) for piece in PLACE.split(rendered)))
-        if ours.encode_batch([fill_template(template, *texts)])[0].ids != whole:
+        whole = str(fill_template([rendered], *texts))
+        if ours.encode_batch([fill_template(template, *texts)])[0].ids != ids(whole):
             problem = f"the tokens that the chat template writes around {' and '.join(map(repr, texts))} depend on them"
             raise SourceError(f"{folder.path}: {problem}, which is not supported")
     return template
@@ -121,19 +120,22 @@ def read_template(folder: Folder, tokenizer: Tokenizer, vectors: bool) -> tuple[
 def _render(folder: Folder, roles: Mapping[str, str]) -> str:
     """Render the chat template with the names of their places as texts of the roles."""
     members = folder.members(TRANSFORMER_FILES[0])
-    content_format = members["modality_config"][MESSAGE].get("format", FORMATS[0])
-    settings = (members.get("processing_kwargs") or {}).get(CHAT) or {}
+    form, settings = members["modality_config"][MESSAGE], members.get("processing_kwargs") or {}
+    own = settings.get(CHAT) or {} if isinstance(settings, dict) else None
+    if not isinstance(form, dict) or not isinstance(own, dict):
+        problem = f"modality_config.{MESSAGE}: {form!r:.60}, processing_kwargs: {settings!r:.60}, expected members by name"
+        raise SourceError(f"{folder.path / TRANSFORMER_FILES[0]}: {problem}")
     chat, (prompt, _) = read_chat(folder), read_prompts(folder)
     if not chat.template:
         raise SourceError(f"{folder.path}: no chat template, and {MODULES} names a model that reads texts as chats")
     messages = [
-        {"role": role, "content": text if content_format == FORMATS[0] else [{"type": "text", "text": text}]}
+        {"role": role, "content": text if form.get("format", FORMATS[0]) == FORMATS[0] else [{"type": "text", "text": text}]}
         for role, text in {**({"system": prompt} if prompt else {}), **roles}.items()
     ]
     names = " and ".join(roles)
     try:
-        rendered = compile_template(chat.template).render(**chat.variables, **ABSENT, **settings, messages=messages)
-    except TemplateError as error:
+        rendered = compile_template(chat.template).render({**chat.variables, **ABSENT, **own, "messages": messages})
+    except Exception as error:  # of any type: templates are foreign code
         raise SourceError(f"{folder.path}: the chat template rejects messages of {names}: {one_line(error)}") from error
     if PLACE.findall(rendered) != [*roles.values()]:
         problem = f"the chat template does not write the messages of {names} once each, in this order"

@@ -155,7 +155,8 @@ def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS, chats:
 
 def reads_chats(folder: Folder) -> bool:
     """Tell whether texts become messages of a chat."""
-    return MESSAGE in (folder.members(TRANSFORMER_FILES[0]).get("modality_config") or {})
+    modalities = folder.members(TRANSFORMER_FILES[0]).get("modality_config")
+    return isinstance(modalities, dict) and MESSAGE in modalities
 
 
 def _known_of_chats(folder: Folder) -> Mapping[str, Any]:
@@ -167,7 +168,7 @@ def _known_of_chats(folder: Folder) -> Mapping[str, Any]:
     return {
         **KNOWN_OF_TRANSFORMER,
         "transformer_task": ("feature-extraction", "sequence-classification", "text-generation"),
-        "modality_config": () if isinstance(modalities, dict) and all(each in calls for each in modalities.values()) else ({},),
+        "modality_config": () if all(each in calls for each in modalities.values()) else ({},),
         "module_output_name": ("token_embeddings", "scores", "causal_logits"),
         "processing_kwargs": () if isinstance(settings, dict) and settings.keys() <= {CHAT} else ({},),
     }
