@@ -40,7 +40,7 @@ SIZES = ((40, 40), (61, 33), (24, 90), (17, 19))  # width and height of the file
 PREFIX = {
     **{"vit": "ViT", "deit": "DeiT", "swin": "Swin", "pvt": "Pvt", "pvt_v2": "PvtV2", "vit_msn": "ViTMSN"},
     **{"dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters", "clip": "CLIP", "siglip": "Siglip"},
-    **{"beit": "Beit", "data2vec-vision": "Data2VecVision"},
+    **{"beit": "Beit", "data2vec-vision": "Data2VecVision", "swinv2": "Swinv2"},
 }
 
 Members = Mapping[str, Any]
@@ -84,6 +84,10 @@ def swin(processor: Members = SQUARE, **shape: Any) -> Case:
     return Case("swin", {**SWIN, **shape}, processor)
 
 
+def swin2(processor: Members = SQUARE, **shape: Any) -> Case:
+    return Case("swinv2", {**SWIN, **shape}, processor)
+
+
 def pvt(processor: Members = SQUARE, **shape: Any) -> Case:
     return Case(
         "pvt",
@@ -116,6 +120,7 @@ QUICK = {
     "vit": vit(),
     "deit with teacher": deit({"size": 36, "crop_size": 32}),
     "swin padded": swin({"size": 46, "image_mean": [0.485, 0.456, 0.406]}, image_size=46),
+    "swin v2": swin2(pretrained_window_sizes=[3, 0]),
     "pvt": pvt(),
     "dinov2 with registers, trained at another size": dino(BIT, 4, patch_size=8, image_size=56),
     "clip": clip("clip", BIT, patch_size=8),
@@ -173,6 +178,10 @@ FULL = {
     "swin at another size than it was trained at": swin({"size": 40}),
     "swin of even windows and odd grids": swin(
         {"size": 52}, image_size=52, window_size=6, depths=[4, 3], hidden_act="gelu_new"
+    ),
+    "swin v2 of windows as large as the last grid": swin2(depths=[2, 1, 2], num_heads=[2, 3, 6], qkv_bias=False),
+    "swin v2 of incomplete windows": swin2(
+        {"size": 48}, image_size=48, window_size=5, pretrained_window_sizes=[2, 2], hidden_act="gelu_new", layer_norm_eps=1e-3
     ),
     "pvt of odd grids": pvt({"size": 44}, image_size=44, qkv_bias=False, sequence_reduction_ratios=[3, 1, 1]),
     "pvt v2 of odd grids": pvt_v2({"size": {"height": 37, "width": 51}}, qkv_bias=False, sr_ratios=[3, 2, 1]),
@@ -418,6 +427,24 @@ def test_windows_larger_than_a_grid_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), torch.no_grad():
         model(inputs(case))
     with pytest.raises(SourceError, match="window_size: 7 exceeds the 4 x 4 positions of stage 1"):
+        load(Folder(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"image_size": [32, 40]},
+            r"image_size: \[32, 40\] is not supported with version 2; supported: squares of a multiple of 8",
+        ),
+        ({"image_size": 36}, r"image_size: \[36, 36\] is not supported"),
+        ({"use_absolute_embeddings": True}, "use_absolute_embeddings: True is not supported with version 2"),
+    ],
+)
+def test_unsupported_members_of_swin_v2_are_named(tmp_path: Path, change: Members, message: str) -> None:
+    save(build(QUICK["swin v2"]), QUICK["swin v2"], tmp_path)
+    edit_json(tmp_path / "config.json", **change)
+    with pytest.raises(SourceError, match=message):
         load(Folder(tmp_path))
 
 

@@ -21,6 +21,7 @@ from triptych_export.graphs.operators import (
     fused_attention,
     gather_elements,
     packed_attention,
+    rms_norm,
     rotary_embedding,
 )
 from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention, norm_heads
@@ -28,7 +29,7 @@ from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.gpt import GptLayer
 from triptych_training.models.positions import RelativeBias
 from triptych_training.models.rotary import RotaryAttention
-from triptych_training.models.swin import PatchMerging, SwinLayer
+from triptych_training.models.swin import TINY, CosineAttention, PatchMerging, SwinLayer
 
 
 class FusedLayer(nn.Module):
@@ -266,9 +267,11 @@ class WindowLayer(nn.Module):
     def __init__(self, layer: SwinLayer) -> None:
         super().__init__()
         self.layer = layer
-        windows, apart = layer.windows, layer.windows.mask()
+        windows, apart = layer.windows, layer.mask()
         self.area = windows.size**2
         self.lanes = 1 if apart is None else windows.count  # windows side by side in a row
+        cosine, size = isinstance(layer.attention, CosineAttention), layer.attention.parts[0] // layer.attention.heads
+        self.unit = nn.Parameter(torch.full((size,), size**-0.5)) if cosine else None
         self.heads = self.lanes * layer.attention.heads
         self.bias = nn.Parameter(layer.bias().detach()[None].contiguous())  # [1, H, N, N]
         self.register_buffer("apart", None if apart is None else apart[:, None])  # [W, 1, N, N]
@@ -286,14 +289,23 @@ class WindowLayer(nn.Module):
         entered = take(frame.enter(x), self.order, self.pads) if self.moves else frame.enter(x)
         width = self.lanes * entered.shape[-1]
         parts = attention.query_key_value(entered).chunk(3, dim=-1)
+        parts = parts if self.unit is None else self.normed(*parts)
         query, key, value = (part.reshape(-1, self.area, width) for part in parts)
         apart = self.get_buffer("apart") if self.lanes > 1 else None
         bias = self.bias if apart is None else (self.bias + apart).flatten(0, 1)[None]  # [1, W*H, N, N]
-        context = fused_attention(query, key, value, self.heads, bias=bias).reshape(*entered.shape)
+        context = fused_attention(query, key, value, self.heads, scale=attention.scale, bias=bias).reshape(*entered.shape)
         if self.moves:
             context = torch.index_select(context, 1, self.back)
         x = frame.leave(x, attention.output(context))
         return self.layer.feedforward_residual.around(x, self.layer.feedforward)
+
+    def normed(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scale queries and keys to the length 1, and queries by the heads' factors."""
+        attention = self.layer.attention
+        assert isinstance(attention, CosineAttention)
+        heads = (torch.unflatten(each, -1, (attention.heads, -1)) for each in (query, key))
+        query, key = (rms_norm(each, self.unit, TINY) for each in heads)
+        return (query * attention.factors).flatten(2), key.flatten(2), value
 
 
 class FusedCrossAttention(CrossAttention):
@@ -319,7 +331,7 @@ class GatheredMerging(nn.Module):
 
     def __init__(self, merging: PatchMerging) -> None:
         super().__init__()
-        self.norm, self.reduction = merging.norm, merging.reduction
+        self.merging = merging
         count = merging.rows * merging.columns
         self.pads = bool(merging.rows % 2 or merging.columns % 2)
         self.register_buffer("order", (merging.gather(_numbers(count)).flatten() - 1) % (count + 1))
@@ -327,7 +339,7 @@ class GatheredMerging(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`[B, P, E]` -> `[B, P/4, 2E]`."""
         quarters = take(x, self.order, self.pads)
-        return self.reduction(self.norm(quarters.reshape(-1, len(self.order) // 4, 4 * x.shape[-1])))
+        return self.merging.merge(quarters.reshape(-1, len(self.order) // 4, 4 * x.shape[-1]))
 
 
 def take(x: Tensor, order: Tensor, pads: bool) -> Tensor:

@@ -1,20 +1,23 @@
 """The Swin Transformer (Liu et al. 2021): attention within windows of the image; every other layer shifts the windows.
 
+Its second version (Liu et al. 2022, `cosine`) was trained at larger sizes.
+
 Shapes: `B` images, `C` channels, `P` positions of a grid, `W` windows of `N` positions, `H` heads, `E` dimensions of a stage.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_training.checks import at_least
-from triptych_training.models.attention import SelfAttention
+from triptych_training.models.attention import AttentionShape, SelfAttention, split_heads
 from triptych_training.models.blocks import BlockConfig, FeedForward, ImageModelConfig, Residual
 from triptych_training.models.vit import initialise
 
 MASKED = -100.0  # added to the scores of positions that only the shift brought into one window; the authors' own number
+TINY = 1e-24  # epsilon of norms that make vectors of length 1; zeros stay zeros
 PATCH_NORM_EPSILON = 1e-5  # of the norms after the patch projection and before a merge
 
 
@@ -79,6 +82,9 @@ class SwinConfig(ImageModelConfig):
     feedforward_ratio: float = 4.0  # feed-forward width / stage width
     norm_epsilon: float = 1e-5
     absolute_positions: bool = False  # add a trained vector to each patch
+    # Version 2: attention scores are cosines with a factor for each head, norms follow what they followed before, and windows
+    # are at most as large as a stage's grid.
+    cosine: bool = False
 
     def __post_init__(self) -> None:
         self.check()
@@ -90,7 +96,7 @@ class SwinConfig(ImageModelConfig):
         if self.absolute_positions and any(image % patch for image, patch in zip(self.image, self.patch, strict=True)):
             raise ValueError(f"patch_size: {self.patch} does not divide image_size {self.image}: no absolute positions fit")
         for stage in range(len(self.depths)):
-            if min(self.grid(stage)) < self.window_size:
+            if min(self.grid(stage)) < self.window_size and not self.cosine:
                 rows, columns = self.grid(stage)
                 raise ValueError(f"window_size: {self.window_size} exceeds the {rows} x {columns} positions of stage {stage}")
             _ = self.block(stage, 0)
@@ -108,22 +114,37 @@ class SwinConfig(ImageModelConfig):
         """Windows of a layer; every second layer shifts them, unless the grid is only one window high or wide."""
         rows, columns = self.grid(stage)
         shifted = layer % 2 and min(rows, columns) > self.window_size
-        return Windows(rows, columns, self.window_size, self.window_size // 2 if shifted else 0)
+        return Windows(rows, columns, min(self.window_size, rows, columns), self.window_size // 2 if shifted else 0)
 
     def block(self, stage: int, layer: int) -> BlockConfig:
         """Configuration of a layer."""
         depth = (sum(self.depths[:stage]) + layer) / max(1, sum(self.depths) - 1)
         width = self.width(stage)
-        return self.layer_block(width, self.heads[stage], int(self.feedforward_ratio * width), depth)
+        block = self.layer_block(width, self.heads[stage], int(self.feedforward_ratio * width), depth)
+        return replace(block, input_norm=not self.cosine, output_norm=self.cosine)
+
+
+class CosineAttention(SelfAttention):
+    """Attention whose scores are cosines of queries and keys, times a factor of each head."""
+
+    def __init__(self, shape: AttentionShape) -> None:
+        super().__init__(shape)
+        self.scale = 1.0
+        self.factors = nn.Parameter(torch.full((shape.heads, 1), 10.0))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        query, key = (functional.normalize(torch.unflatten(each, -1, (self.heads, -1)), dim=-1) for each in (query, key))
+        return (query * self.factors).transpose(1, 2), key.transpose(1, 2), split_heads(value, self.heads)
 
 
 class SwinLayer(nn.Module):
     """Self-attention within windows and feed-forward network, each with a residual connection."""
 
-    def __init__(self, config: BlockConfig, windows: Windows) -> None:
+    def __init__(self, config: BlockConfig, windows: Windows, cosine: bool) -> None:
         super().__init__()
         self.windows = windows
-        self.attention = SelfAttention(config.attention)
+        self.attention = CosineAttention(config.attention) if cosine else SelfAttention(config.attention)
         self.relative_positions = nn.Parameter(torch.zeros((2 * windows.size - 1) ** 2, config.heads))
         self.attention_residual = Residual(config)
         self.feedforward = FeedForward(config)
@@ -137,9 +158,14 @@ class SwinLayer(nn.Module):
         indices = (rows * (2 * size - 1) + columns).reshape(size**2, size**2)  # rows of the table, [N, N]
         return self.relative_positions[indices].permute(2, 0, 1)
 
+    def mask(self) -> Tensor | None:
+        """The mask of the windows; transformers adds it twice in version 2, whose scores are larger."""
+        mask = self.windows.mask()
+        return 2 * mask if mask is not None and isinstance(self.attention, CosineAttention) else mask
+
     def forward(self, x: Tensor) -> Tensor:
         """`[B, P, E]` -> `[B, P, E]`."""
-        bias, mask = self.bias()[None], self.windows.mask()
+        bias, mask = self.bias()[None], self.mask()
         if mask is not None:
             bias = (bias + mask[:, None].to(x.device)).repeat(len(x), 1, 1, 1)  # [B*W, H, N, N]
         windows = self.windows.split(self.attention_residual.enter(x))
@@ -148,12 +174,12 @@ class SwinLayer(nn.Module):
 
 
 class PatchMerging(nn.Module):
-    """Merges 2 x 2 neighbouring positions into one of twice the width."""
+    """Merges 2 x 2 neighbouring positions into one of twice the width, which is normalised before that, or `late`."""
 
-    def __init__(self, rows: int, columns: int, width: int) -> None:
+    def __init__(self, rows: int, columns: int, width: int, late: bool) -> None:
         super().__init__()
-        self.rows, self.columns = rows, columns
-        self.norm = nn.LayerNorm(4 * width, eps=PATCH_NORM_EPSILON)
+        self.rows, self.columns, self.late = rows, columns, late
+        self.norm = nn.LayerNorm((2 if late else 4) * width, eps=PATCH_NORM_EPSILON)
         self.reduction = nn.Linear(4 * width, 2 * width, bias=False)
 
     def gather(self, x: Tensor) -> Tensor:
@@ -165,7 +191,11 @@ class PatchMerging(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, P, E]` -> `[B, P/4, 2E]`."""
-        return self.reduction(self.norm(self.gather(x)))
+        return self.merge(self.gather(x))
+
+    def merge(self, x: Tensor) -> Tensor:
+        """`[..., 4E]` -> `[..., 2E]`."""
+        return self.norm(self.reduction(x)) if self.late else self.reduction(self.norm(x))
 
 
 class SwinStage(nn.Module):
@@ -174,8 +204,10 @@ class SwinStage(nn.Module):
     def __init__(self, config: SwinConfig, stage: int) -> None:
         super().__init__()
         depth, last = config.depths[stage], len(config.depths) - 1
-        self.layers = nn.ModuleList(SwinLayer(config.block(stage, i), config.windows(stage, i)) for i in range(depth))
-        self.merging = PatchMerging(*config.grid(stage), config.width(stage)) if stage < last else None
+        self.layers = nn.ModuleList(
+            SwinLayer(config.block(stage, i), config.windows(stage, i), config.cosine) for i in range(depth)
+        )
+        self.merging = PatchMerging(*config.grid(stage), config.width(stage), config.cosine) if stage < last else None
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, P, E]` -> the next stage's input."""

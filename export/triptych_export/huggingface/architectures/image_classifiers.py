@@ -1,14 +1,17 @@
 """ViT, DeiT, Swin and PVT image classifiers (Dosovitskiy et al. 2020; Touvron et al. 2020; Liu et al. 2021; Wang et al. 2021).
 
+Version 2 of Swin is Liu et al. 2022.
+
 Variants of ViT: ViTMSN (Assran et al. 2022), DINOv2 (Oquab et al. 2023; with registers Darcet et al. 2023), CLIP (Radford et
 al. 2021), SigLIP (Zhai et al. 2023), BEiT (Bao et al. 2021) and data2vec (Baevski et al. 2022).
 Members missing in config.json have the defaults of transformers:
-https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt, /pvt_v2, /vit_msn, /dinov2, /clip, /siglip and
-/beit).
+https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /swinv2, /pvt, /pvt_v2, /vit_msn, /dinov2, /clip,
+/siglip and /beit).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import isqrt
 from typing import Any
 
@@ -39,6 +42,7 @@ DEIT, DEIT_WITH_TEACHER = "DeiTForImageClassification", "DeiTForImageClassificat
 QUERY_KEY_VALUE = ("query", "key", "value")
 BLOCK_NAMES = ("attention.output.dense", "layernorm_before", "intermediate.dense", "output.dense", "layernorm_after")
 SWIN_OURS, SWIN_THEIRS = "stages.{i}.layers.{j}", "encoder.layers.{i}.blocks.{j}"
+LARGEST_FACTOR = 100.0  # on cosines
 BLOCK = "encoder.layer.{i}"
 COMMON_RULES = (
     Rule("stem", "embeddings.patch_embeddings.projection"),
@@ -266,11 +270,51 @@ def load_clip(folder: Folder) -> ImageCheckpoint:
 
 
 def load_swin(folder: Folder) -> ImageCheckpoint:
-    """Load a Swin classifier; see `_load` for errors."""
-    names, ignored = ("SwinForImageClassification",), ("*.relative_position_index", "*.mask_token")
+    """Load a Swin classifier, also of version 2; see `_load` for errors."""
+    second = folder.model_type == "swinv2"
+
+    def rules(model: ImageModel) -> Sequence[Rule]:
+        assert isinstance(model, Swin)
+        return *(_swin2_rules(model.config, folder.config.get("pretrained_window_sizes")) if second else ()), *SWIN_RULES
+
     return _load(
-        folder, names, lambda classes, image: Swin(SwinConfig(classes, **_swin_members(folder, image))), SWIN_RULES, ignored
+        folder,
+        (f"Swin{'v2' * second}ForImageClassification",),
+        lambda classes, image: Swin(SwinConfig(classes, **_swin_members(folder, image, second))),
+        rules,
+        ("*.relative_position_index", "*.relative_coords_table", "*.mask_token"),
     )
+
+
+def _swin2_rules(config: SwinConfig, pretrained: Any) -> Sequence[Rule]:
+    """Rules of a Swin of version 2, whose networks of position biases become tables; `pretrained` are the stages' windows."""
+    theirs = f"{SWIN_THEIRS}.attention.self"
+    rules = [
+        keyless_bias(SWIN_OURS, f"{theirs}.query.bias", f"{theirs}.value.bias"),
+        Rule(f"{SWIN_OURS}.attention.factors", f"{theirs}.logit_scale", change=_factors),
+        Rule(f"{SWIN_OURS}.attention_residual.output_norm", f"{SWIN_THEIRS}.layernorm_before"),
+        Rule(f"{SWIN_OURS}.feedforward_residual.output_norm", f"{SWIN_THEIRS}.layernorm_after"),
+    ]
+    for stage in range(len(config.depths)):
+        size = config.windows(stage, 0).size
+        network = (f"{theirs}.continuous_position_bias_mlp.{part}" for part in ("0.weight", "0.bias", "2.weight"))
+        names = [name.replace("{i}", str(stage)) for name in network]
+        whole = (pretrained[stage] if pretrained else 0) or size
+        rules.append(Rule(f"stages.{stage}.layers.{{j}}.relative_positions", *names, join=partial(_bias_table, size, whole)))
+    return rules
+
+
+def _factors(logarithms: Tensor) -> Tensor:
+    return logarithms[..., 0].exp().clamp(max=LARGEST_FACTOR)
+
+
+def _bias_table(size: int, whole: int, network: tuple[Tensor, ...]) -> Tensor:
+    """Compute the biases of all distances within windows of a size, `[distances, heads]`; `whole` is the size in training."""
+    weight, bias, output = network
+    steps = torch.arange(1 - size, size, device=weight.device) * (8 / max(1, whole - 1))
+    steps = steps.sign() * (steps.abs() + 1).log2() / 3  # log2(8)
+    places = torch.cartesian_prod(steps, steps)
+    return 16 * torch.sigmoid(functional.linear(functional.linear(places, weight, bias).relu(), output))
 
 
 def load_pvt(folder: Folder) -> ImageCheckpoint:
@@ -341,11 +385,21 @@ def _vit_members(
     }
 
 
-def _swin_members(folder: Folder, image: ImagePreprocessing) -> dict[str, Any]:
-    """Members of SwinConfig. Without absolute positions the weights fit any image size, and the processor's size applies."""
+def _swin_members(folder: Folder, image: ImagePreprocessing, second: bool) -> dict[str, Any]:
+    """Members of SwinConfig. Without absolute positions the weights fit any image size, and the processor's size applies.
+
+    Of version 2, windows depend on the size in config.json.
+    """
     config = folder.config
     absolute = config.get("use_absolute_embeddings", False)
-    size = sides("image_size", config.get("image_size", 224)) if absolute else (image.height, image.width)
+    size = sides("image_size", config.get("image_size", 224)) if absolute or second else (image.height, image.width)
+    if second and absolute:
+        raise ValueError("use_absolute_embeddings: True is not supported with version 2")
+    unit = sides("patch_size", config.get("patch_size", 4))[0] << len(config.get("depths", (2, 2, 6, 2))) - 1
+    if second and (size[0] != size[1] or size[0] % unit):  # other grids have windows that depend on one side, or are rounded
+        raise ValueError(
+            f"image_size: {list(size)} is not supported with version 2; supported: squares of a multiple of {unit}"
+        )
     return {
         **_common_members(folder, size, patch=4, epsilon=1e-5),
         "model_dim": config.get("embed_dim", 96),
@@ -354,6 +408,7 @@ def _swin_members(folder: Folder, image: ImagePreprocessing) -> dict[str, Any]:
         "window_size": config.get("window_size", 7),
         "feedforward_ratio": config.get("mlp_ratio", 4.0),
         "absolute_positions": absolute,
+        "cosine": second,
     }
 
 

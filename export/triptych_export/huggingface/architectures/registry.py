@@ -71,6 +71,7 @@ LOADERS: Loaders = {
     "siglip": (image_classifiers.load_clip, image_classifiers.CLIP_NEUTRAL),
     TIMM_WRAPPER: (timm_vit.load_timm, timm_vit.NEUTRAL),
     "swin": (image_classifiers.load_swin, image_classifiers.SWIN_NEUTRAL),
+    "swinv2": (image_classifiers.load_swin, image_classifiers.SWIN_NEUTRAL),
     "vit": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
     "vit_msn": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
 }

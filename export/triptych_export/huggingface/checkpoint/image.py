@@ -124,7 +124,7 @@ TIMM_KNOWN = neutral(  # those of training, of tests at other sizes, and of the 
 )
 # By model_type, if the file names no processor.
 USUAL = {
-    **{"vit": "ViT", "deit": "DeiT", "swin": "ViT", "pvt": "Pvt", "pvt_v2": "Pvt", "imagegpt": "ImageGPT"},
+    **{"vit": "ViT", "deit": "DeiT", "swin": "ViT", "swinv2": "ViT", "pvt": "Pvt", "pvt_v2": "Pvt", "imagegpt": "ImageGPT"},
     **{"vit_msn": "ViT", "dinov2": "Bit", "dinov2_with_registers": "Bit", "clip": "CLIP", "siglip": "Siglip"},
     **{"beit": "Beit", "data2vec-vision": "Beit"},
 }

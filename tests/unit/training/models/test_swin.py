@@ -26,6 +26,7 @@ def make(**changes: Any) -> Swin:
         {"depths": (1, 2, 3), "heads": (1, 2, 4), "image_size": 64},
         {"absolute_positions": True, "input_bias": False, "activation": "relu"},
         {"patch_size": 2, "patch_width": 4, "window_size": 3},
+        {"cosine": True, "window_size": 6, "image_size": 40},
     ],
 )
 def test_logits_do_not_depend_on_the_batch(changes: dict[str, Any]) -> None:
