@@ -119,6 +119,15 @@ JINA = Family("JinaEmbeddingsV3", sentence_pieces, {**SIZES, "max_position_embed
 MODERNBERT = Family("ModernBert", modern_pieces, MODERN_SIZES)
 ALBERT = Family("Albert", albert_pieces, {**SIZES, "embedding_size": 32, "max_position_embeddings": POSITIONS})
 DEBERTA = Family("DebertaV2", deberta_pieces, DEBERTA_SIZES)
+MEGATRON = Family("MegatronBert", word_pieces, {**SIZES, "max_position_embeddings": POSITIONS})
+SQUEEZE = Family(
+    *("SqueezeBert", word_pieces),
+    {**SIZES, "num_attention_heads": 4, "embedding_size": 48, "max_position_embeddings": POSITIONS},
+)
+ROFORMER = Family("RoFormer", word_pieces, {**ELECTRA_SIZES, "hidden_act": "relu"})
+BIG_BIRD = Family("BigBird", albert_pieces, {**SIZES, "max_position_embeddings": POSITIONS, "sep_token_id": 3})
+IBERT = Family("IBert", byte_pieces, ROBERTA_SIZES, spare_rows=2)
+RELATIVES = [MEGATRON, SQUEEZE, ROFORMER, BIG_BIRD, IBERT]
 ROPE = {"full_attention": 1_000.0, "sliding_attention": 100.0}
 
 VARIANTS = {
@@ -140,6 +149,15 @@ VARIANTS = {
     "mpnet relu, untied": MPNET.variant(3, hidden_act="relu", tie_word_embeddings=False),
     "electra of one width": ELECTRA.variant(embedding_size=48, hidden_act="relu"),
     "electra untied, wide embeddings": ELECTRA.variant(3, embedding_size=64, tie_word_embeddings=False, type_vocab_size=1),
+    "megatron untied": MEGATRON.variant(2, tie_word_embeddings=False, hidden_act="relu", type_vocab_size=1),
+    "squeezebert of other groups": SQUEEZE.variant(
+        3, q_groups=1, k_groups=2, v_groups=3, post_attention_groups=2, intermediate_groups=1, tie_word_embeddings=False
+    ),
+    "roformer untied, of one width": ROFORMER.variant(3, embedding_size=48, tie_word_embeddings=False, hidden_act="gelu"),
+    "big bird untied, with full attention": BIG_BIRD.variant(
+        5, tie_word_embeddings=False, attention_type="original_full", hidden_act="relu"
+    ),
+    "ibert untied": IBERT.variant(tie_word_embeddings=False, type_vocab_size=2, force_dequant="gelu"),
     "albert relu, untied, wide embeddings": ALBERT.variant(
         3, embedding_size=64, hidden_act="relu", tie_word_embeddings=False, type_vocab_size=1, num_hidden_layers=3
     ),
@@ -382,7 +400,10 @@ def check_attention(theirs: Any, folder: Path, precision: str) -> None:
         DEBERTA,
         *(
             pytest.param(family, marks=pytest.mark.full)
-            for family in (BERT, MPNET, ROBERTA, PRE_ROBERTA, DISTILBERT, ELECTRA, ALBERT, NOMIC, GTE, JINA)
+            for family in (
+                *(BERT, MPNET, ROBERTA, PRE_ROBERTA, DISTILBERT, ELECTRA, ALBERT, NOMIC, GTE, JINA),
+                *(MEGATRON, ROFORMER, BIG_BIRD, IBERT),
+            )
         ),
     ],
     ids=lambda family: family.name,
@@ -394,6 +415,7 @@ def test_masks_are_filled_as_in_transformers(tmp_path: Path, family: Family) -> 
         MPNET.name: {"num_hidden_layers": 1},
         MODERNBERT.name: {"num_hidden_layers": 2},
         DEBERTA.name: {"num_hidden_layers": 1},
+        BIG_BIRD.name: {"num_hidden_layers": 1},
     }.get(family.name, {})
     with imported(tmp_path, family, head, **layers) as model:
         check_masks(model)
@@ -425,6 +447,7 @@ def test_variants_fill_masks(tmp_path: Path, family: Family) -> None:
 
 EVERY = [BERT, ERNIE, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, DATA2VEC, PRE_ROBERTA, XL]
 EVERY += [MPNET, ELECTRA, ALBERT, DEBERTA, NOMIC, GTE, JINA, MODERNBERT, VARIANTS["modernbert other layers"]]
+EVERY += RELATIVES
 IDS = [f"{family.name} {index}" for index, family in enumerate(EVERY)]
 
 
@@ -448,7 +471,7 @@ HEADS: dict[str, tuple[Callable[[Imported], None], dict[str, Any]]] = {
         pytest.param(family, head, id=f"{name}-{head}")
         for name, family in zip(IDS, EVERY, strict=True)
         for head in HEADS
-        if hasattr(transformers, family.name + head)
+        if hasattr(transformers, family.name + head) and (family.name, head) != ("BigBird", "ForQuestionAnswering")
     ],
 )
 def test_every_head_of_every_family(tmp_path: Path, family: Family, head: str) -> None:
@@ -749,13 +772,42 @@ def test_unsupported_members_are_named_with_the_supported_ones(
         ("DebertaV2", {"position_buckets": None}, "position_buckets: -1 is below 4"),
         ("DebertaV2", {"type_vocab_size": 2}, "type_vocab_size: 2 is not supported; supported: 0"),
         ("DebertaV2", {"architectures": ["DebertaV2ForMultipleChoice"]}, "is not supported; supported: DebertaV2Model, "),
+        ("SqueezeBert", {"layer_norm_eps": 1e-5}, "layer_norm_eps: 1e-05 is not supported; supported: 1e-12"),
+        ("RoFormer", {"rotary_value": True}, "rotary_value: True is not supported; supported: False"),
+        (
+            "BigBird",
+            {"attention_type": "sparse"},
+            "attention_type: 'sparse' is not supported; supported: 'block_sparse', ",
+        ),
+        ("BigBird", {"rescale_embeddings": True}, "rescale_embeddings: True is not supported"),
+        ("BigBird", {"use_bias": False}, "use_bias: False is not supported"),
+        ("IBert", {"quant_mode": True}, "quant_mode: True is not supported"),
     ],
 )
 def test_unsupported_members_of_other_families(tmp_path: Path, family: str, members: dict[str, Any], message: str) -> None:
-    made = next(each for each in (MPNET, ELECTRA, ALBERT, DEBERTA, NOMIC, GTE) if each.name == family)
+    made = next(each for each in (MPNET, ELECTRA, ALBERT, DEBERTA, NOMIC, GTE, *RELATIVES) if each.name == family)
     save_checkpoint(build(made, "Model", num_hidden_layers=1), made.tokenizer(), tmp_path)
     edit_json(tmp_path / "config.json", **members)
     with pytest.raises(SourceError, match=message):
+        load(Folder(tmp_path))
+
+
+@torch.no_grad()
+def test_texts_of_a_sparse_big_bird_are_as_long_as_all_tokens_are_compared(tmp_path: Path) -> None:
+    theirs = build(BIG_BIRD, "Model", block_size=4, num_random_blocks=1)
+    save_checkpoint(theirs, BIG_BIRD.tokenizer(), tmp_path)
+    checkpoint, ids = load_text(tmp_path), torch.randint(5, 300, (1, 28))
+    assert checkpoint.model.config.max_positions == ids.shape[1]
+    assert checkpoint.model.bert.embedding.positions.weight.shape == (28, 48)  # type: ignore[union-attr]
+    states = checkpoint.model.bert(ids, torch.zeros_like(ids))
+    torch.testing.assert_close(states, theirs(ids).last_hidden_state, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("members", [{"tokenizer_class": "RoFormerTokenizer"}, {"tokenizer_class": None}])
+def test_roformer_s_own_tokenizer_is_refused(tmp_path: Path, members: dict[str, Any]) -> None:
+    save_checkpoint(build(ROFORMER, "Model"), ROFORMER.tokenizer(), tmp_path)
+    edit_json(tmp_path / "tokenizer_config.json", **members)
+    with pytest.raises(SourceError, match=r"'RoFormerTokenizer' is not supported: .*jieba"):
         load(Folder(tmp_path))
 
 

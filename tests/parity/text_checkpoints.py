@@ -141,6 +141,8 @@ def enlarge(model: PreTrainedModel) -> PreTrainedModel:
     """Weights at which every part of a model shows in its answers."""
     torch.manual_seed(7)
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue  # fixed sinusoids
         if parameter.ndim < 2:
             parameter.add_(0.1 * torch.randn_like(parameter))
         elif "embeddings." in name:

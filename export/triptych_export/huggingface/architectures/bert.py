@@ -74,7 +74,7 @@ BERT_PREDICTIONS = masked_rules(
 )
 
 
-def _bert_config(folder: Folder, special: SpecialIds) -> BertConfig:
+def bert_config(folder: Folder, special: SpecialIds) -> BertConfig:
     config = folder.config
     return BertConfig(
         **encoder_members(folder, special),
@@ -86,7 +86,7 @@ def _bert_config(folder: Folder, special: SpecialIds) -> BertConfig:
 
 
 def _roberta_config(folder: Folder, special: SpecialIds) -> BertConfig:
-    config = _bert_config(folder, special)
+    config = bert_config(folder, special)
     return replace(config, max_positions=config.max_positions - _unused_positions(config), head_activation="gelu")
 
 
@@ -102,13 +102,13 @@ def _mpnet_config(folder: Folder, special: SpecialIds) -> BertConfig:
 
 
 def _electra_config(folder: Folder, special: SpecialIds) -> BertConfig:
-    config = replace(_bert_config(folder, special), head_activation="gelu", pooler_activation="gelu")
+    config = replace(bert_config(folder, special), head_activation="gelu", pooler_activation="gelu")
     return replace(config, embedding_dim=folder.config["embedding_size"])
 
 
 def _albert_config(folder: Folder, special: SpecialIds) -> BertConfig:
     function, width = activation(folder, "hidden_act", "gelu_new"), integer(folder, "embedding_size", 128)
-    return replace(_bert_config(folder, special), activation=function, head_activation=function, embedding_dim=width)
+    return replace(bert_config(folder, special), activation=function, head_activation=function, embedding_dim=width)
 
 
 def _distilbert_config(folder: Folder, special: SpecialIds) -> BertConfig:
@@ -144,7 +144,7 @@ DISTILBERT_LAYERS = block_rules(LAYERS, "transformer.layer.{i}", DISTILBERT_INPU
 
 BERT = TextMapping(
     classes=("Bert",),
-    config=_bert_config,
+    config=bert_config,
     encoder=lambda _config: (*embedding_rules("cls.predictions.decoder.weight"), *BERT_LAYERS),
     heads={
         BARE: (),

@@ -5,7 +5,16 @@ from functools import partial
 
 from triptych_export.errors import WeightsError
 from triptych_export.generation_source import GenerationSource
-from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, rotary_encoders, t5, timm_vit
+from triptych_export.huggingface.architectures import (
+    bart,
+    bert,
+    bert_relatives,
+    image_classifiers,
+    image_gpt,
+    rotary_encoders,
+    t5,
+    timm_vit,
+)
 from triptych_export.huggingface.architectures.decoders import HEAD_NEUTRAL, load_decoder, load_states
 from triptych_export.huggingface.architectures.gpt_decoders import GPTS
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
@@ -39,6 +48,7 @@ Loaders = Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint
 TEXT_LOADERS: Loaders = {
     "albert": (partial(load_text, mapping=bert.ALBERT), bert.ALBERT_NEUTRAL),
     "bert": (partial(load_text, mapping=bert.BERT), bert.BERT_NEUTRAL),
+    "big_bird": (partial(load_text, mapping=bert_relatives.BIG_BIRD), bert_relatives.BIG_BIRD_NEUTRAL),
     "camembert": _ROBERTA,
     "data2vec-text": _ROBERTA,
     "deberta-v2": (bert.load_deberta, bert.DEBERTA_NEUTRAL),
@@ -47,13 +57,17 @@ TEXT_LOADERS: Loaders = {
     "ernie": (bert.load_ernie, bert.ERNIE_NEUTRAL),
     "eurobert": (rotary_encoders.load_eurobert, rotary_encoders.EUROBERT_NEUTRAL),
     "gte": _GTE,
+    "ibert": (partial(load_text, mapping=bert_relatives.IBERT), bert_relatives.IBERT_NEUTRAL),
     "jina_embeddings_v3": (partial(load_text, mapping=rotary_encoders.JINA), bert.BERT_NEUTRAL),
+    "megatron-bert": (partial(load_text, mapping=bert_relatives.MEGATRON), bert.BERT_NEUTRAL),
     "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
     "mpnet": (partial(load_text, mapping=bert.MPNET), bert.MPNET_NEUTRAL),
     "new": _GTE,  # in its authors' files
     "nomic_bert": (partial(load_text, mapping=rotary_encoders.NOMIC_BERT), rotary_encoders.NOMIC_NEUTRAL),
     "roberta": _ROBERTA,
     "roberta-prelayernorm": (partial(load_text, mapping=bert.ROBERTA_PRELAYERNORM), bert.BERT_NEUTRAL),
+    "roformer": (bert_relatives.load_roformer, bert_relatives.ROFORMER_NEUTRAL),
+    "squeezebert": (partial(load_text, mapping=bert_relatives.SQUEEZE), bert_relatives.SQUEEZE_NEUTRAL),
     "xlm-roberta": _ROBERTA,
     "xlm-roberta-xl": (partial(load_text, mapping=bert.XLM_ROBERTA_XL), bert.BERT_NEUTRAL),
 }

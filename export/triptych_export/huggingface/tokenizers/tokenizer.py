@@ -83,7 +83,7 @@ def decoder_tokenizer(folder: Folder) -> Tokenizer:
     tokens = read_special_tokens(folder, {})
     if folder.has(FAST):
         return fast_tokenizer(folder, tokens)
-    named = [name.removesuffix("Fast") for name in _named_classes(folder)]
+    named = [name.removesuffix("Fast") for name in named_classes(folder)]
     if not (named[0] in GPT2_CLASSES if named else folder.model_type in GPT2_MODELS):
         # Others cut texts in ways that only this file says.
         raise SourceError(f"{folder.path}: no {FAST}; save the tokenizer with transformers, which writes it")
@@ -202,6 +202,10 @@ def _t5(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     return _tokenizer(folder, model, tokens, extra)
 
 
+def _big_bird(folder: Folder, _tokens: SpecialTokens) -> Tokenizer:
+    raise SourceError(f"{folder.path}: no {FAST}; save the tokenizer with transformers, which writes it")
+
+
 def _pegasus(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     model = _read(folder, "spiece.model")
     unused = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, folder.members(CONFIG).get("offset", 103)))]
@@ -307,6 +311,7 @@ FAMILIES = {
     "MPNetTokenizer": Family(word_piece, {**FAIRSEQ, "unk_token": "[UNK]"}),
     "DebertaV2Tokenizer": Family(_deberta, BERT),
     "AlbertTokenizer": Family(_albert, ALBERT),
+    "BigBirdTokenizer": Family(_big_bird, ALBERT),
     "RobertaTokenizer": Family(byte_level, FAIRSEQ),
     "BartTokenizer": Family(byte_level, FAIRSEQ),
     "BlenderbotTokenizer": Family(_blenderbot, FAIRSEQ),
@@ -322,7 +327,7 @@ FAMILIES = {
 }
 FAMILIES["MT5Tokenizer"] = FAMILIES["T5Tokenizer"]
 FAMILIES["MvpTokenizer"] = FAMILIES["BartTokenizer"]
-FAMILIES["ElectraTokenizer"] = FAMILIES["BertTokenizer"]
+FAMILIES["ElectraTokenizer"] = FAMILIES["SqueezeBertTokenizer"] = FAMILIES["BertTokenizer"]
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend", "GPT2Tokenizer", "GPT2TokenizerFast")
 GPT2_CLASSES = ("GPT2Tokenizer", "CodeGenTokenizer")
 GPT2_MODELS = ("gpt2", "gpt_neo", "gptj", "codegen", "opt")  # whose tokenizers are of these classes
@@ -331,6 +336,10 @@ CLASSES = {
     "distilbert": "DistilBertTokenizer",
     "electra": "BertTokenizer",
     "ernie": "BertTokenizer",
+    "megatron-bert": "BertTokenizer",
+    "squeezebert": "BertTokenizer",
+    "roformer": "BertTokenizer",
+    "big_bird": "BigBirdTokenizer",
     "albert": "AlbertTokenizer",
     "mpnet": "MPNetTokenizer",
     "modernbert": "BertTokenizer",  # whose special tokens it has; its vocabulary is in tokenizer.json
@@ -341,6 +350,7 @@ CLASSES = {
     "deberta-v2": "DebertaV2Tokenizer",
     "roberta": "RobertaTokenizer",
     "roberta-prelayernorm": "RobertaTokenizer",
+    "ibert": "RobertaTokenizer",
     "data2vec-text": "RobertaTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
     "xlm-roberta-xl": "XLMRobertaTokenizer",
@@ -359,7 +369,7 @@ CLASSES = {
 
 def _family(folder: Folder) -> Family:
     """Find the family by the tokenizer class in the files or, for generic classes, by the architecture."""
-    named, kind = [name.removesuffix("Fast") for name in _named_classes(folder)], folder.model_type
+    named, kind = [name.removesuffix("Fast") for name in named_classes(folder)], folder.model_type
     if named and named[0] not in (*FAMILIES, "PreTrainedTokenizer") and not folder.has(FAST):  # it may cut texts in another way
         known = ", ".join(sorted(FAMILIES))
         raise SourceError(f"{folder.path}: tokenizer_class: {named[0]!r} is not supported without {FAST}; supported: {known}")
@@ -385,10 +395,10 @@ def _adds_nothing(tokenizer: Tokenizer) -> bool:
 
 def _is_generic(folder: Folder) -> bool:
     """Tell whether the checkpoint's tokenizer is nothing but its tokenizer.json, which says alone what it adds to texts."""
-    return folder.has(FAST) and bool(named := _named_classes(folder)) and named[0] in GENERIC
+    return folder.has(FAST) and bool(named := named_classes(folder)) and named[0] in GENERIC
 
 
-def _named_classes(folder: Folder) -> list[str]:
+def named_classes(folder: Folder) -> list[str]:
     """Return the tokenizer classes that the files name: first that of the tokenizer's own, which precedes."""
     return [str(name) for file in (folder.members(CONFIG), folder.config) if (name := file.get("tokenizer_class"))]
 
