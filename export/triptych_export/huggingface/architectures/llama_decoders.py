@@ -174,6 +174,10 @@ def _gemma2_members(folder: Folder) -> dict[str, Any]:
     }
 
 
+def _vault_gemma_members(folder: Folder) -> dict[str, Any]:
+    return {**_gemma2_members(folder), "output_norm": False}
+
+
 def _gemma_attention(folder: Folder) -> dict[str, Any]:
     return {
         "head_dim": positive(folder, "head_dim", 256),
@@ -412,6 +416,7 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "gemma3_text": _gemma("Gemma3ForCausalLM", _gemma3_members, rules=GEMMA3_RULES),
     "glm": _llama("GlmForCausalLM", _glm_members, rules=GLM_RULES, changes=neighbours_rotated),
     "glm4": _llama("Glm4ForCausalLM", _glm4_members, rules=GLM4_RULES, changes=neighbours_rotated),
+    "vaultgemma": _gemma("VaultGemmaForCausalLM", _vault_gemma_members, rules=GEMMA3_RULES),
     "granite": _llama("GraniteForCausalLM", _granite_members, changes=_granite_changes),
     "granitemoehybrid": _llama(
         *("GraniteMoeHybridForCausalLM", _granite4_members),
