@@ -138,6 +138,7 @@ ORIGINAL = "original_max_position_embeddings"
         ("granite4", {"num_local_experts": 8}, "num_local_experts: 8 is not supported; supported: 0"),
         ("granite4", {"layer_types": ["attention", "mamba"]}, "2 times 'attention' is supported, but no state-space layers"),
         ("granite4", {"position_embedding_type": "alibi"}, "position_embedding_type: 'alibi' is not supported"),
+        ("olmo", {"clip_qkv": 8.0}, "clip_qkv: 8.0 is not supported"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier: 0 is not a number above 0"),
         ("gemma3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping: 30.0 is not supported"),
         ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: 50.0 is not supported"),

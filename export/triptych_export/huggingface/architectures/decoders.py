@@ -51,17 +51,9 @@ SCORE = (Rule("classifier", "score", others=["classifier"]),)
 HEAD_NEUTRAL = {**ENCODER, **neutral("tie_word_embeddings hidden_dropout", token_classification_bias=(True,))}
 # Padding ids of folders that name none.
 PADS = {
-    **{
-        "smollm3": 128_004,
-        "gemma": 0,
-        "gemma2": 0,
-        "gemma3_text": 0,
-        "vaultgemma": 0,
-        "phi3": 32_000,
-        "glm": 151_329,
-        "glm4": 151_329,
-    },
+    **{"smollm3": 128_004, "gemma": 0, "gemma2": 0, "gemma3_text": 0, "phi3": 32_000, "glm": 151_329, "glm4": 151_329},
     **{"helium": 3, "olmo2": 1, "olmo3": 1, "seed_oss": 1, "hunyuan_v1_dense": 0, "apertus": 3, "opt": 1},
+    **{"vaultgemma": 0, "olmo": 1},
 }
 
 

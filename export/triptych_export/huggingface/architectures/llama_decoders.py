@@ -1,10 +1,10 @@
-"""Llama and its relatives: RMS norm, rotary positions, and a gated feed-forward network (but for those of AFM and Apertus).
+"""Llama and its relatives: RMS norm (but for OLMo 1), rotary positions, gated feed-forward networks (but for AFM and Apertus).
 
-Llama, Touvron et al. 2023; Mistral and Ministral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025; SmolLM3,
-Bakouch et al. 2025; Gemma 1 to 3, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, also 4 (attention only),
-Granite Team 2024 and 2025; GLM, GLM Team 2024; Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 2 and 3, OLMo Team 2025;
-EXAONE 4, LG AI Research 2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan, Tencent 2025; Apertus, Swiss AI 2025; LFM2,
-Liquid AI 2025.
+Llama, Touvron et al. 2023; Mistral and Ministral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025;
+SmolLM3, Bakouch et al. 2025; Gemma 1 to 3 and VaultGemma, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, also 4
+(attention only), Granite Team 2024 and 2025; GLM, GLM Team 2024; Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 1 to 3,
+Groeneveld et al. 2024 and OLMo Team 2025; EXAONE 4, LG AI Research 2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan,
+Tencent 2025; Apertus, Swiss AI 2025; LFM2, Liquid AI 2025.
 """
 
 from collections.abc import Mapping, Sequence
@@ -272,6 +272,10 @@ def _glm4_members(folder: Folder) -> dict[str, Any]:
     return {**_glm_members(folder), "output_norm": True}
 
 
+def _olmo_members(folder: Folder) -> dict[str, Any]:
+    return {**llama_members(folder), "norm_kind": "layer", "norm_epsilon": 1e-5, "norm_bias": False}
+
+
 def _olmo2_members(folder: Folder) -> dict[str, Any]:
     return {**llama_members(folder, epsilon=1e-5), **OUTPUT_NORMS, "whole_norm": True}
 
@@ -322,6 +326,11 @@ def _plus_one_rules(norms: Mapping[str, str]) -> Sequence[Rule]:
     return [Rule(f"{ours}.weight", f"{theirs}.weight", change=lambda weight: weight + 1) for ours, theirs in norms.items()]
 
 
+def _ones(weight: Tensor) -> Tensor:
+    """Return the weight of a norm that has none, given a matrix whose rows are as wide."""
+    return weight.new_ones(weight.shape[1])
+
+
 OUTPUT_NORMS = {"qk_norm": True, "input_norm": False, "output_norm": True}
 LLAMA_BLOCK = ("self_attn.o_proj", "input_layernorm", "mlp.up_proj", "mlp.down_proj", "post_attention_layernorm")
 LLAMA_RULES = (
@@ -332,6 +341,12 @@ LLAMA_RULES = (
     Rule("tokens", "embed_tokens"),
     Rule("norm", "norm"),
     Rule("projection", "lm_head"),
+)
+UNWEIGHTED_RULES = (
+    Rule(f"{LAYERS}.attention_residual.norm.weight", f"{LAYERS}.self_attn.q_proj.weight", change=_ones),
+    Rule(f"{LAYERS}.feedforward_residual.norm.weight", f"{LAYERS}.self_attn.q_proj.weight", change=_ones),
+    Rule("norm.weight", "embed_tokens.weight", change=_ones),
+    *LLAMA_RULES,
 )
 HUNYUAN_RULES = (
     Rule(f"{LAYERS}.attention.query_norm", f"{LAYERS}.self_attn.query_layernorm"),
@@ -430,6 +445,7 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "llama": _llama("LlamaForCausalLM", llama_members),
     "ministral": _llama("MinistralForCausalLM", _ministral_members),
     "mistral": _llama("MistralForCausalLM", mistral_members),
+    "olmo": _llama("OlmoForCausalLM", _olmo_members, rules=UNWEIGHTED_RULES),
     "olmo2": _llama("Olmo2ForCausalLM", _olmo2_members, rules=OLMO2_RULES),
     "olmo3": _llama("Olmo3ForCausalLM", _olmo3_members, rules=OLMO2_RULES),
     "phi3": _llama("Phi3ForCausalLM", _phi3_members, rules=PHI3_RULES, changes=first_rotated, neutral=PHI3_NEUTRAL),
