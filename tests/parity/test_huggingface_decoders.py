@@ -138,6 +138,8 @@ ORIGINAL = "original_max_position_embeddings"
         ("granite4", {"num_local_experts": 8}, "num_local_experts: 8 is not supported; supported: 0"),
         ("granite4", {"layer_types": ["attention", "mamba"]}, "2 times 'attention' is supported, but no state-space layers"),
         ("granite4", {"position_embedding_type": "alibi"}, "position_embedding_type: 'alibi' is not supported"),
+        ("nanochat", {"tie_word_embeddings": True}, "tie_word_embeddings: True is not supported"),
+        ("nanochat", {"final_logit_softcapping": "x"}, "final_logit_softcapping: 'x' is not a number above 0"),
         ("olmo", {"clip_qkv": 8.0}, "clip_qkv: 8.0 is not supported"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier: 0 is not a number above 0"),
         ("gemma3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping: 30.0 is not supported"),
@@ -260,7 +262,7 @@ def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
 
 DEFAULTS = [
     *("apertus", "arcee", "cohere", "ernie", "gemma", "glm", "helium", "hunyuan"),
-    *("jais2", "nemotron", "neox", "olmo2", "phi", "phi3", "starcoder2"),
+    *("jais2", "nanochat", "nemotron", "neox", "olmo2", "phi", "phi3", "starcoder2"),
 ]
 
 

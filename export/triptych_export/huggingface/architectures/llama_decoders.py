@@ -1,10 +1,11 @@
-"""Llama and its relatives: RMS norm (but for OLMo 1), rotary positions, gated feed-forward networks (but for AFM and Apertus).
+"""Llama and its relatives: RMS norm (but for OLMo 1), rotary positions, gated feed-forward networks (but for AFM, Apertus and
+nanochat).
 
 Llama, Touvron et al. 2023; Mistral and Ministral, Jiang et al. 2023; Qwen2, Yang et al. 2024; Qwen3, Yang et al. 2025;
 SmolLM3, Bakouch et al. 2025; Gemma 1 to 3 and VaultGemma, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, also 4
 (attention only), Granite Team 2024 and 2025; GLM, GLM Team 2024; Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 1 to 3,
 Groeneveld et al. 2024 and OLMo Team 2025; EXAONE 4, LG AI Research 2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan,
-Tencent 2025; Apertus, Swiss AI 2025; LFM2, Liquid AI 2025.
+Tencent 2025; Apertus, Swiss AI 2025; LFM2, Liquid AI 2025; nanochat, Karpathy 2025.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import rms_norm, softplus
 
 from triptych_export.huggingface.architectures.decoder_config import (
     BIASES,
@@ -32,6 +33,8 @@ from triptych_export.huggingface.architectures.decoder_config import (
     positive_number,
     rope_parameters,
     rotary,
+    rotated_rows,
+    rows_apart,
     windows,
 )
 from triptych_export.huggingface.architectures.decoders import DecoderMapping
@@ -310,6 +313,31 @@ def _hunyuan_members(folder: Folder) -> dict[str, Any]:
     return {**llama_members(folder, epsilon=1e-5), "bias": False, "qk_norm": True, "late_norm": True}
 
 
+def _nanochat_members(folder: Folder) -> dict[str, Any]:
+    if flag(folder, "tie_word_embeddings", False):
+        raise ValueError("tie_word_embeddings: True is not supported: embeddings are normalised, and the output matrix is not")
+    cap = folder.config.get("final_logit_softcapping", 15.0)
+    return {
+        **{**llama_members(folder, function="relu2"), "bias": False, "gated": False, "qk_norm": True, "late_norm": True},
+        "logit_cap": 0.0 if cap is None else check_number("final_logit_softcapping", cap),
+    }
+
+
+def _nanochat_changes(_: Folder, config: GptConfig) -> Mapping[str, Change]:
+    """Rotate backwards, and normalise the embeddings, which nothing is added to."""
+    size = config.attention.head_dim
+
+    def backwards(heads: int, shared: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value = rows_apart(heads, shared, size)
+        return query.roll(size // 2, 1), key.roll(size // 2, 1), value
+
+    return {
+        **rotated_rows(config, rows=backwards),
+        **{f"{LAYERS}.attention.{name}_norm.weight": lambda weight: weight.new_ones(size) for name in ("query", "key")},
+        "tokens": lambda rows: rms_norm(rows, rows.shape[1:], eps=config.norm_epsilon),
+    }
+
+
 def _apertus_members(folder: Folder) -> dict[str, Any]:
     if not rope_parameters(folder) and not folder.config.get("rope_scaling"):
         raise ValueError("rope_parameters: missing, and their default is not supported")
@@ -359,6 +387,12 @@ APERTUS_RULES = (
     Rule(f"{LAYERS}.feedforward.activation.above", f"{LAYERS}.mlp.act_fn.alpha_p", change=softplus),
     Rule(f"{LAYERS}.feedforward.activation.below", f"{LAYERS}.mlp.act_fn.alpha_n", change=_below),
     *LLAMA_RULES,
+)
+NANOCHAT_RULES = (
+    *(Rule(f"{LAYERS}.attention.{name}_norm.weight", f"{LAYERS}.self_attn.k_proj.weight") for name in ("query", "key")),
+    Rule(f"{LAYERS}.feedforward.expand", f"{LAYERS}.mlp.fc1"),
+    Rule(f"{LAYERS}.feedforward.contract", f"{LAYERS}.mlp.fc2"),
+    *UNWEIGHTED_RULES,
 )
 GEMMA3_NORMS = {
     f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
@@ -445,6 +479,7 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "llama": _llama("LlamaForCausalLM", llama_members),
     "ministral": _llama("MinistralForCausalLM", _ministral_members),
     "mistral": _llama("MistralForCausalLM", mistral_members),
+    "nanochat": _llama("NanoChatForCausalLM", _nanochat_members, rules=NANOCHAT_RULES, changes=_nanochat_changes),
     "olmo": _llama("OlmoForCausalLM", _olmo_members, rules=UNWEIGHTED_RULES),
     "olmo2": _llama("Olmo2ForCausalLM", _olmo2_members, rules=OLMO2_RULES),
     "olmo3": _llama("Olmo3ForCausalLM", _olmo3_members, rules=OLMO2_RULES),
