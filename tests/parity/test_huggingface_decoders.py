@@ -127,6 +127,7 @@ ORIGINAL = "original_max_position_embeddings"
         ("phi", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "rotary_dim: 5 is odd"),
         ("phi", {"rope_parameters": {"partial_rotary_factor": "half"}}, "partial_rotary_factor: 'half' is not a number"),
         ("phi3", {"rope_parameters": LONGROPE}, "divisors: 1 of them, expected one for each of 3 frequencies"),
+        ("cwm", {"rope_parameters": None}, "rope_parameters: missing, and their default is not supported"),
         ("apertus", {"rope_parameters": None}, "rope_parameters: missing, and their default is not supported"),
         ("llama", {"hidden_act": "xielu"}, "hidden_act: 'xielu' is not supported"),
         ("cohere", {"use_qk_norm": True}, "use_qk_norm: True is not supported"),
@@ -180,7 +181,7 @@ OLD_ROPE = {"rope_theta": 500.0, "rope_local_base_freq": 50.0, "rope_scaling": {
     ("variant", "members"),
     [
         *(("qwen2 window", {}), ("qwen3 window", {}), ("smollm3", {})),
-        *(("cohere2", {"sliding_window_pattern": 4}), ("exaone4", {})),
+        *(("cohere2", {"sliding_window_pattern": 4}), ("exaone4", {}), ("cwm", {})),
         ("olmo3", {"rope_parameters": None, "rope_scaling": YARN, "rope_theta": 50.0}),
         ("gemma3 tied", {**OLD_ROPE, "rope_parameters": None, "cache_implementation": "hybrid"}),
     ],
@@ -191,7 +192,7 @@ def test_layers_that_older_files_do_not_list_are_known(variant: str, members: di
     edit_json(tmp_path / "config.json", layer_types=None, no_rope_layers=None, tie_word_embeddings=None, **members)
     assert load_decoder(tmp_path).model.config == expected
     windows = {2: (0,) if variant == "gemma3 tied" else (1,), 4: (0, 1, 2)}
-    assert expected.window_layers == windows[expected.layers]
+    assert expected.window_layers == ((1, 2, 3) if variant == "cwm" else windows[expected.layers])
 
 
 FACTORS = {"short_factor": [1.0, 1.5, 3.0], "long_factor": [1.0, 5.0, 9.0]}

@@ -5,7 +5,7 @@ Llama, Touvron et al. 2023; Mistral and Ministral, Jiang et al. 2023; Qwen2, Yan
 SmolLM3, Bakouch et al. 2025; Gemma 1 to 3 and VaultGemma, Gemma Team 2024 and 2025; Phi-3, Abdin et al. 2024; Granite, also 4
 (attention only), Granite Team 2024 and 2025; GLM, GLM Team 2024; Helium, Kyutai 2025; ERNIE 4.5, Baidu 2025; OLMo 1 to 3,
 Groeneveld et al. 2024 and OLMo Team 2025; EXAONE 4, LG AI Research 2025; Seed-OSS, ByteDance 2025; AFM, Arcee 2025; HunYuan,
-Tencent 2025; Apertus, Swiss AI 2025; LFM2, Liquid AI 2025; nanochat, Karpathy 2025.
+Tencent 2025; Apertus, Swiss AI 2025; LFM2, Liquid AI 2025; nanochat, Karpathy 2025; CWM, Meta 2025.
 """
 
 from collections.abc import Mapping, Sequence
@@ -108,6 +108,20 @@ def mistral_members(folder: Folder, default_window: int = 4_096, **defaults: Any
 def _ministral_members(folder: Folder) -> dict[str, Any]:
     members = llama_members(folder)
     return {**members, **windows(folder, members["layers"], range(members["layers"]), always=True)}
+
+
+def _cwm_members(folder: Folder) -> dict[str, Any]:
+    _check_rotary(folder)
+    members = llama_members(folder, 1_000_000.0, epsilon=1e-5)
+    layers = range(members["layers"])
+    nearby = windows(folder, len(layers), [layer for layer in layers if layer % 4], always=True)
+    return {**members, **nearby, "head_dim": positive(folder, "head_dim", 128)}
+
+
+def _check_rotary(folder: Folder) -> None:
+    """Raise ValueError if a file does not have the rotary positions whose default is not supported."""
+    if not rope_parameters(folder) and not folder.config.get("rope_scaling"):
+        raise ValueError("rope_parameters: missing, and their default is not supported")
 
 
 def _qwen2_members(folder: Folder) -> dict[str, Any]:
@@ -339,8 +353,7 @@ def _nanochat_changes(_: Folder, config: GptConfig) -> Mapping[str, Change]:
 
 
 def _apertus_members(folder: Folder) -> dict[str, Any]:
-    if not rope_parameters(folder) and not folder.config.get("rope_scaling"):
-        raise ValueError("rope_parameters: missing, and their default is not supported")
+    _check_rotary(folder)
     return {**llama_members(folder, 12_000_000.0, epsilon=1e-5, function=XIELU), "gated": False, "qk_norm": True}
 
 
@@ -454,6 +467,7 @@ LLAMAS: Mapping[str, DecoderMapping] = {
         ignored=(*CONSTANTS, "*.act_fn.beta", "*.act_fn.bias", "*.act_fn.eps"),  # transformers writes the first as the second
     ),
     "arcee": _llama("ArceeForCausalLM", _arcee_members),
+    "cwm": _llama("CwmForCausalLM", _cwm_members),
     "ernie4_5": _llama("Ernie4_5ForCausalLM", _ernie_members, changes=neighbours_rotated, tied=True),
     "exaone4": _llama(
         *("Exaone4ForCausalLM", _exaone4_members),
