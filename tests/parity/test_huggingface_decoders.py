@@ -141,6 +141,7 @@ ORIGINAL = "original_max_position_embeddings"
         ("granite4", {"position_embedding_type": "alibi"}, "position_embedding_type: 'alibi' is not supported"),
         ("nanochat", {"tie_word_embeddings": True}, "tie_word_embeddings: True is not supported"),
         ("nanochat", {"final_logit_softcapping": "x"}, "final_logit_softcapping: 'x' is not a number above 0"),
+        ("xglm", {"pad_token_id": 3}, "pad_token_id: 3 is not supported; supported: 0, 1"),
         ("olmo", {"clip_qkv": 8.0}, "clip_qkv: 8.0 is not supported"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier: 0 is not a number above 0"),
         ("gemma3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping: 30.0 is not supported"),

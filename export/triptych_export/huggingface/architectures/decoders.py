@@ -53,7 +53,7 @@ HEAD_NEUTRAL = {**ENCODER, **neutral("tie_word_embeddings hidden_dropout", token
 PADS = {
     **{"smollm3": 128_004, "gemma": 0, "gemma2": 0, "gemma3_text": 0, "phi3": 32_000, "glm": 151_329, "glm4": 151_329},
     **{"helium": 3, "olmo2": 1, "olmo3": 1, "seed_oss": 1, "hunyuan_v1_dense": 0, "apertus": 3, "opt": 1},
-    **{"vaultgemma": 0, "olmo": 1, "nanochat": 1},
+    **{"vaultgemma": 0, "olmo": 1, "nanochat": 1, "xglm": 1},
 }
 
 

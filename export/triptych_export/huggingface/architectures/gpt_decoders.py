@@ -3,7 +3,7 @@
 GPT-2, Radford et al. 2019; GPT-Neo, Black et al. 2021; GPT-J, Wang and Komatsuzaki 2021; GPT-NeoX, Black et al. 2022 (Pythia,
 Biderman et al. 2023); OPT, Zhang et al. 2022; CodeGen, Nijkamp et al. 2022; GPTBigCode, Ben Allal et al. 2023; Phi, Li et al.
 2023; StarCoder2, Lozhkov et al. 2024; StableLM 2, Bellagente et al. 2024; Falcon, Almazrouei et al. 2023; Nemotron, Parmar et
-al. 2024; Command R, Cohere 2024 and 2025; Jais 2, Inception 2025.
+al. 2024; Command R, Cohere 2024 and 2025; Jais 2, Inception 2025; XGLM, Lin et al. 2021.
 """
 
 from collections.abc import Mapping
@@ -37,6 +37,7 @@ from triptych_export.huggingface.checkpoint.config import activation, flag
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.models.gpt import GPT2, ROTARY, GptConfig
+from triptych_training.models.positions import FAIRSEQ_FIRST, fairseq_sinusoid_table
 
 GPT2_NEUTRAL = {
     **DECODER,
@@ -186,6 +187,27 @@ def _opt_members(folder: Folder) -> dict[str, Any]:
     }
 
 
+def _xglm_members(folder: Folder) -> dict[str, Any]:
+    width, pad = positive(folder, "d_model"), positive(folder, "pad_token_id", 1, least=0)
+    if pad >= FAIRSEQ_FIRST:  # the vector of a position of this number is zero
+        raise ValueError(f"pad_token_id: {pad} is not supported; supported: 0, 1")
+    return {
+        **GPT2,
+        "model_dim": width,
+        "heads": positive(folder, "attention_heads"),
+        "feedforward_dim": positive(folder, "ffn_dim"),
+        "layers": positive(folder, "num_layers", most=MOST_LAYERS),
+        "max_positions": positive(folder, "max_position_embeddings", 2_048),
+        "activation": activation(folder, "activation_function", "gelu"),
+        "embedding_scale": width**0.5 if flag(folder, "scale_embedding", True) else 1.0,
+    }
+
+
+def _xglm_changes(_: Folder, config: GptConfig) -> Mapping[str, Change]:
+    table = fairseq_sinusoid_table(config.max_positions, config.model_dim)
+    return {"positions": lambda tokens: table.to(tokens.device)}
+
+
 def _neox_members(folder: Folder) -> dict[str, Any]:
     members = llama_members(folder, rotated=0.25, former=("rotary_emb_base", "rotary_pct"), function="gelu")
     biased, parallel = flag(folder, "attention_bias", True), flag(folder, "use_parallel_residual", True)
@@ -319,6 +341,11 @@ OPT_RULES = (
     Rule("norm", "final_layer_norm"),
     Rule("projection", "lm_head"),
 )
+XGLM_RULES = (
+    Rule("positions", "embed_tokens"),  # for the type and place of the sinusoids
+    Rule("norm", "layer_norm"),
+    *OPT_RULES,
+)
 PHI_RULES = (
     Rule(f"{LAYERS}.attention.output", f"{LAYERS}.self_attn.dense"),
     Rule(f"{LAYERS}.feedforward.expand", f"{LAYERS}.mlp.fc1"),
@@ -369,4 +396,11 @@ GPTS: Mapping[str, DecoderMapping] = {
     "phi": _modern("PhiForCausalLM", _phi_members, PHI_RULES, neutral=PHI_NEUTRAL, changes=first_rotated),
     "stablelm": _modern("StableLmForCausalLM", _stablelm_members, LLAMA_RULES, neutral=STABLELM_NEUTRAL, changes=first_rotated),
     "starcoder2": _modern("Starcoder2ForCausalLM", _starcoder2_members, STARCODER_RULES, neutral=STARCODER_NEUTRAL, tied=True),
+    "xglm": _modern(
+        *("XGLMForCausalLM", _xglm_members, XGLM_RULES),
+        neutral={**DECODER, **neutral("dropout activation_dropout layerdrop init_std")},
+        ignored=("*embed_positions.weights",),  # old files also store the sinusoids
+        changes=_xglm_changes,
+        tied=True,
+    ),
 }

@@ -479,7 +479,6 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "gemma3_text": _gemma("Gemma3ForCausalLM", _gemma3_members, rules=GEMMA3_RULES),
     "glm": _llama("GlmForCausalLM", _glm_members, rules=GLM_RULES, changes=neighbours_rotated),
     "glm4": _llama("Glm4ForCausalLM", _glm4_members, rules=GLM4_RULES, changes=neighbours_rotated),
-    "vaultgemma": _gemma("VaultGemmaForCausalLM", _vault_gemma_members, rules=GEMMA3_RULES),
     "granite": _llama("GraniteForCausalLM", _granite_members, changes=_granite_changes),
     "granitemoehybrid": _llama(
         *("GraniteMoeHybridForCausalLM", _granite4_members),
@@ -502,4 +501,5 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     "qwen3": _llama("Qwen3ForCausalLM", _qwen3_members),
     "seed_oss": _llama("SeedOssForCausalLM", _seed_oss_members, neutral={**NEUTRAL, **neutral("residual_dropout")}),
     "smollm3": _llama("SmolLM3ForCausalLM", _smollm3_members, tied=True),
+    "vaultgemma": _gemma("VaultGemmaForCausalLM", _vault_gemma_members, rules=GEMMA3_RULES),
 }
