@@ -142,6 +142,10 @@ ORIGINAL = "original_max_position_embeddings"
         ("nanochat", {"tie_word_embeddings": True}, "tie_word_embeddings: True is not supported"),
         ("nanochat", {"final_logit_softcapping": "x"}, "final_logit_softcapping: 'x' is not a number above 0"),
         ("xglm", {"pad_token_id": 3}, "pad_token_id: 3 is not supported; supported: 0, 1"),
+        (
+            *("bloom", {"apply_residual_connection_post_layernorm": True}),
+            "apply_residual_connection_post_layernorm: True is not supported",
+        ),
         ("olmo", {"clip_qkv": 8.0}, "clip_qkv: 8.0 is not supported"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier: 0 is not a number above 0"),
         ("gemma3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping: 30.0 is not supported"),
@@ -237,6 +241,7 @@ def test_members_that_are_null_or_switched_off_change_nothing(variant: str, tmp_
                 **{"use_gated_activation": True, "use_parallel_block": True, "use_parallel_embedding": True},
             },
         ),
+        ("bloom", {"offset_alibi": 100, "skip_bias_add": True, "n_inner": None, "masked_softmax_fusion": True}),
         ("apertus", {"hidden_dropout": 0.0, "post_norm": False, "qk_norm": True}),
         ("nemotron", {"kv_channels": 128}),  # Nemotron-Mini
         ("exaone4", {"sliding_window_pattern": "LLLG"}),

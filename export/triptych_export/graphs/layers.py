@@ -24,7 +24,7 @@ from triptych_export.graphs.operators import (
     rms_norm,
     rotary_embedding,
 )
-from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention, norm_heads
+from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention, SlopedAttention, norm_heads
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.gpt import GptLayer
 from triptych_training.models.positions import RelativeBias
@@ -162,6 +162,8 @@ class DecoderLayer(nn.Module):
             raise GraphError("convolution_layers: they are not supported in fp16 graphs of texts; leave out fp16")
         if layer.attention.cap:
             raise GraphError("attention: soft limits of scores are not supported in fp16 graphs of texts; leave out fp16")
+        if isinstance(layer.attention, SlopedAttention):
+            raise GraphError("attention: slopes are not supported in fp16 graphs of texts; leave out fp16")
         self.layer = layer
 
     def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
@@ -189,6 +191,11 @@ def attend_causally(
         length, rotary = x.shape[1], None
         places = first_positions(positions, total, length)[:, None] + torch.arange(length)
         new = _rotated(own, entered, places)
+    elif isinstance(own, SlopedAttention):
+        length = x.shape[1]
+        places = first_positions(positions, total, length)[:, None] + torch.arange(length, dtype=torch.int32)
+        query, key, value = _projected(own, entered)
+        new = [query, key + functional.embedding(places, own.get_parameter("places")), value]
     else:
         new = [own.query_key_value(entered)] if own.query_norm is None else _projected(own, entered)
     heads = own.heads, own.kv_heads

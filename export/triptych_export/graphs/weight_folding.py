@@ -14,8 +14,8 @@ from torch.nn import functional
 from triptych_export.graphs.operators import rms_norm
 from triptych_export.onnx_files.decoder import OnnxGpt, OnnxSeq2Seq, Seq2Seq
 from triptych_serving.bundle.manifest import DecoderShape
-from triptych_training.models.attention import CrossAttention, SelfAttention
-from triptych_training.models.gpt import ROTARY, Gpt
+from triptych_training.models.attention import CrossAttention, SelfAttention, SlopedAttention
+from triptych_training.models.gpt import ROTARY, SLOPES, Gpt
 from triptych_training.models.rnn import Rnn
 from triptych_training.models.rotary import RotaryAttention
 from triptych_training.models.transformer import Transformer
@@ -24,6 +24,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 HEAD_MULTIPLE = 8  # GroupQueryAttention requires a multiple of this head size
 ROTARY_MULTIPLE = 16  # the same with rotary positions
+FAR, BLOCK = 2, 64  # dimensions of a head for the position of a key, and positions in a block
 INT8_LIMIT = 127  # largest integer in an int8 cache
 CACHE_SCALES = "cache_scales"  # attribute of an attention
 
@@ -72,6 +73,7 @@ def cache_head_dim(model: Gpt | OnnxGpt) -> int:
     size = model.config.attention.head_dim
     if isinstance(model, OnnxGpt):
         return size
+    size += FAR * (model.config.positions == SLOPES)
     return size + -size % (ROTARY_MULTIPLE if model.config.positions == ROTARY else HEAD_MULTIPLE)
 
 
@@ -85,8 +87,12 @@ def cache_layers(model: Gpt | OnnxGpt) -> list[int]:
 
 @torch.no_grad()
 def fold_gpt(model: Gpt) -> Gpt:
-    """Copy a decoder-only model with the attention's scale in the queries, and heads padded with zeros to `cache_head_dim`."""
+    """Copy a decoder-only model with the attention's scale in the queries, and heads padded to `cache_head_dim`.
+
+    They are padded with zeros, but for slopes in the queries and positions in the keys.
+    """
     model = shallow_copy(model).eval()
+    places = _far_places(model) if model.config.positions == SLOPES else None
     size, missing = model.config.attention.head_dim, cache_head_dim(model) - model.config.attention.head_dim
     for layer in model.blocks:
         if layer.convolution is not None:
@@ -98,10 +104,24 @@ def fold_gpt(model: Gpt) -> Gpt:
             own.key_norm = _fold_head_norm(own.key_norm, 1.0, size, missing, halves)
             own.scale = 1.0
         _fold(own, own.query_key_value, own.parts, missing, halves)
+        if isinstance(own, SlopedAttention):
+            bias = torch.zeros(sum(own.parts)) if own.query_key_value.bias is None else own.query_key_value.bias.clone()
+            torch.unflatten(bias[: own.parts[0]], 0, (own.heads, -1))[:, size : size + FAR] = own.slopes[:, None]
+            own.query_key_value.bias, own.places = frozen(bias), places
         if isinstance(own, RotaryAttention) and missing and own.rotary.cosines.shape[1] == size // 2:  # one for all layers
             own.rotary.cosines = functional.pad(own.rotary.cosines, (0, missing // 2))
             own.rotary.sines = functional.pad(own.rotary.sines, (0, missing // 2))
     return model
+
+
+def _far_places(model: Gpt) -> nn.Parameter:
+    """What is added to keys at all positions, `[T, K*D]`: multiples of a block, and the rest, which float16 can hold."""
+    config, size = model.config, cache_head_dim(model)
+    table = torch.zeros(config.max_positions, config.kv_heads or config.heads, size)
+    numbers, first = torch.arange(config.max_positions)[:, None], config.attention.head_dim
+    rest = numbers % BLOCK
+    table[:, :, first], table[:, :, first + 1] = (numbers - rest).float(), rest.float()
+    return frozen(table.flatten(1))
 
 
 def set_cache_scales(attention: SelfAttention | CrossAttention, largest: Tensor) -> None:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from triptych_training.models.positions import falling_slopes
+
 KeyValues = tuple[Tensor, Tensor]
 SHORT = 256  # positions up to which `kernels` prefers plain operators
 
@@ -140,6 +142,23 @@ class SelfAttention(nn.Module):
             key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
         context = functional.scaled_dot_product_attention(query, key, value, bias, scale=self.scale)
         return self.output(merge_heads(context)), (key, value)
+
+
+class SlopedAttention(SelfAttention):
+    """Self-attention whose scores fall with the distance of a key: its position, times its head's slope, is added to them."""
+
+    slopes: Tensor
+
+    def __init__(self, shape: AttentionShape) -> None:
+        super().__init__(shape)
+        self.register_buffer("slopes", falling_slopes(shape.heads), persistent=False)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`[B, T, E]` -> queries, keys and values; the former two have one dimension more."""
+        query, key, value = super().project(x)
+        slopes = (self.slopes / self.scale)[:, None, None].expand(*query.shape[:3], 1)
+        places = torch.arange(x.shape[1], device=x.device, dtype=x.dtype)[:, None].expand(*key.shape[:3], 1)
+        return torch.cat((query, slopes.to(query.dtype)), dim=-1), torch.cat((key, places), dim=-1), value
 
 
 class CrossAttention(nn.Module):

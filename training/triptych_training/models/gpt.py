@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_training.checks import at_least, one_of
-from triptych_training.models.attention import AttentionShape, SelfAttention, limit_softly
+from triptych_training.models.attention import AttentionShape, SelfAttention, SlopedAttention, limit_softly
 from triptych_training.models.blocks import BlockConfig, EncoderLayer, make_norm
 from triptych_training.models.convolution import ShortConvolution
 from triptych_training.models.positions import LearnedPositions
 from triptych_training.models.rotary import Rotary, RotaryAttention, RotaryScaling
 
-ROTARY, LEARNED = "rotary", "learned"
+ROTARY, LEARNED, SLOPES = "rotary", "learned", "slopes"  # the last one: see SlopedAttention
 GPT2: Mapping[str, Any] = {
     "positions": LEARNED,
     "norm_kind": "layer",
@@ -70,6 +70,7 @@ class GptConfig:
     input_norm: bool = True  # normalise the inputs of sub-layers
     output_norm: bool = False  # normalise their outputs
     embedding_scale: float = 1.0  # factor on the embeddings, but not on the output matrix
+    embedding_norm: bool = False  # normalise the embeddings
     convolution_layers: tuple[int, ...] = ()  # layers with a short convolution instead of attention
     convolution_reach: int = 3  # positions that it reads, the own included
     convolution_bias: bool = False
@@ -86,7 +87,7 @@ class GptConfig:
         at_least(2, self, "max_positions")
         at_least(0, self, "kv_heads", "window", "outputs", "rotary_dim")
         at_least(0, self, "local_theta", "attention_scale", "attention_cap", "logit_cap")
-        one_of((ROTARY, LEARNED), self, "positions")
+        one_of((ROTARY, LEARNED, SLOPES), self, "positions")
         if self.heads % (self.kv_heads or self.heads):
             raise ValueError(f"kv_heads: {self.kv_heads} does not divide heads {self.heads}")
         if self.outputs > self.vocabulary_size or (self.tied and self.outputs not in (0, self.vocabulary_size)):
@@ -141,7 +142,8 @@ class GptLayer(EncoderLayer):
             del self.attention
             return
         shape = config.attention
-        self.attention = SelfAttention(shape) if rotary is None else RotaryAttention(shape, rotary)
+        plain = SlopedAttention if config.positions == SLOPES else SelfAttention
+        self.attention = plain(shape) if rotary is None else RotaryAttention(shape, rotary)
         self.attention.dropout = config.dropout
         self.attention.scale, self.attention.cap = config.attention_scale or shape.scale, config.attention_cap
         self.attention.late_norm = config.late_norm and rotary is not None
@@ -172,7 +174,9 @@ class Gpt(nn.Module):
             if config.local_theta:
                 local = Rotary(*sizes, config.local_theta, rotary_dim=config.rotary_dim)
         self.tokens = nn.Embedding(config.vocabulary_size, config.model_dim)
-        self.positions = LearnedPositions(config.max_positions, config.model_dim) if rotary is None else None
+        self.embedding_norm = make_norm(config.block) if config.embedding_norm else nn.Identity()
+        learned = config.positions == LEARNED
+        self.positions = LearnedPositions(config.max_positions, config.model_dim) if learned else None
         self.dropout = nn.Dropout(config.dropout)
         windows = [config.window if layer in config.window_layers else 0 for layer in range(config.layers)]
         rotations = [local if layer in config.window_layers else rotary for layer in range(config.layers)]
@@ -188,7 +192,7 @@ class Gpt(nn.Module):
     def embed(self, ids: Tensor) -> Tensor:
         """`[B, T]` ids -> scaled embeddings `[B, T, E]`."""
         x: Tensor = self.tokens(ids)
-        return x if self.config.embedding_scale == 1.0 else x * self.config.embedding_scale
+        return self.embedding_norm(x if self.config.embedding_scale == 1.0 else x * self.config.embedding_scale)
 
     def hidden(self, ids: Tensor) -> Tensor:
         """`[B, T]` ids -> states `[B, T, E]`."""

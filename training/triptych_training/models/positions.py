@@ -74,6 +74,14 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(positions, model_dim).normal_(std=0.02))
 
 
+def falling_slopes(heads: int) -> Tensor:
+    """`[heads]`: how fast the scores of each head fall with the distance of a key (Press et al. 2022, ALiBi)."""
+    whole = 1 << heads.bit_length() - 1
+    powers = [8 / whole * number for number in range(1, whole + 1)]
+    powers += [4 / whole * number for number in range(1, 2 * (heads - whole), 2)]
+    return torch.tensor([2.0**-power for power in powers], device="cpu")
+
+
 def make_positions(kind: str, positions: int, model_dim: int) -> SinusoidalPositions | LearnedPositions | None:
     """Build the table named `kind`, one of POSITIONS; None for "none"."""
     if kind in TABLES:

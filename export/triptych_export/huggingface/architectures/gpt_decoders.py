@@ -3,7 +3,7 @@
 GPT-2, Radford et al. 2019; GPT-Neo, Black et al. 2021; GPT-J, Wang and Komatsuzaki 2021; GPT-NeoX, Black et al. 2022 (Pythia,
 Biderman et al. 2023); OPT, Zhang et al. 2022; CodeGen, Nijkamp et al. 2022; GPTBigCode, Ben Allal et al. 2023; Phi, Li et al.
 2023; StarCoder2, Lozhkov et al. 2024; StableLM 2, Bellagente et al. 2024; Falcon, Almazrouei et al. 2023; Nemotron, Parmar et
-al. 2024; Command R, Cohere 2024 and 2025; Jais 2, Inception 2025; XGLM, Lin et al. 2021.
+al. 2024; Command R, Cohere 2024 and 2025; Jais 2, Inception 2025; XGLM, Lin et al. 2021; BLOOM, Scao et al. 2022.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from triptych_export.huggingface.architectures.llama_decoders import GEMMA_RULES
 from triptych_export.huggingface.checkpoint.config import activation, flag
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.folder import Folder, neutral
-from triptych_training.models.gpt import GPT2, ROTARY, GptConfig
+from triptych_training.models.gpt import GPT2, ROTARY, SLOPES, GptConfig
 from triptych_training.models.positions import FAIRSEQ_FIRST, fairseq_sinusoid_table
 
 GPT2_NEUTRAL = {
@@ -51,6 +51,14 @@ GPT2_NEUTRAL = {
         rotary=(True,),
         scale_attn_weights=(True,),
         scale_attn_by_inverse_layer_idx=(False,),
+    ),
+}
+BLOOM_NEUTRAL = {
+    **DECODER,
+    **neutral(
+        "hidden_dropout pretraining_tp slow_but_exact offset_alibi attention_softmax_in_fp32 bias_dropout_fusion "
+        "masked_softmax_fusion skip_bias_add skip_bias_add_qkv",
+        apply_residual_connection_post_layernorm=(False,),
     ),
 }
 OPT_NEUTRAL = {
@@ -184,6 +192,21 @@ def _opt_members(folder: Folder) -> dict[str, Any]:
         "max_positions": positive(folder, "max_position_embeddings"),
         "activation": activation(folder, "activation_function", "relu"),
         **dict.fromkeys(BIASES, biased),
+    }
+
+
+def _bloom_members(folder: Folder) -> dict[str, Any]:
+    width = positive(folder, "n_embed", positive(folder, "hidden_size", 64))
+    return {
+        **GPT2,
+        "positions": SLOPES,
+        "model_dim": width,
+        "heads": positive(folder, "n_head", positive(folder, "num_attention_heads", 8)),
+        "feedforward_dim": 4 * width,
+        "layers": positive(folder, "n_layer", positive(folder, "num_hidden_layers", 2), most=MOST_LAYERS),
+        "max_positions": positive(folder, "seq_length", 2_048),
+        "norm_epsilon": positive_number(folder, "layer_norm_epsilon", 1e-5),
+        "embedding_norm": True,
     }
 
 
@@ -331,6 +354,12 @@ FALCON_RULES = (
     Rule("norm", "ln_f"),
     Rule("projection", "lm_head"),
 )
+BLOOM_BLOCK = (*FALCON_BLOCK[:-1], "post_attention_layernorm")
+BLOOM_RULES = (
+    *block_rules(LAYERS, "h.{i}", ["self_attention.query_key_value"], *BLOOM_BLOCK),
+    Rule("embedding_norm", "word_embeddings_layernorm"),
+    *FALCON_RULES,
+)
 OPT_RULES = (
     *block_rules(
         *(LAYERS, LAYERS, [f"self_attn.{name}" for name in QKV], "self_attn.out_proj"),
@@ -366,6 +395,9 @@ _modern = partial(DecoderMapping, prefixes=("model.",), ignored=CONSTANTS)
 _cohere = partial(_modern, rules=COHERE_RULES, neutral=COHERE_NEUTRAL, changes=_cohere_changes, tied=True)
 GPT2_MAPPING = _gpt("GPT2LMHeadModel", gpt2_members, GPT2_RULES, tied=True)
 GPTS: Mapping[str, DecoderMapping] = {
+    "bloom": _gpt(
+        "BloomForCausalLM", _bloom_members, BLOOM_RULES, neutral=BLOOM_NEUTRAL, ignored=(), changes=_grouped, tied=True
+    ),
     "codegen": _gpt("CodeGenForCausalLM", _gptj_members, CODEGEN_RULES, changes=_codegen_changes),
     "cohere": _cohere("CohereForCausalLM", _cohere_members),
     "cohere2": _cohere("Cohere2ForCausalLM", _cohere2_members),

@@ -29,7 +29,7 @@ from ....fixtures.toy import HERE
 
 SUPPORTED = (
     "supported are encoder-decoders: bart, blenderbot, m2m_100, marian, mbart, mt5, mvp, pegasus, t5, umt5; "
-    "decoders: apertus, arcee, codegen, cohere, cohere2, cwm, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, "
+    "decoders: apertus, arcee, bloom, codegen, cohere, cohere2, cwm, ernie4_5, exaone4, falcon, gemma, gemma2, gemma3_text, "
     "glm, glm4, gpt2, gpt_bigcode, gpt_neo, gpt_neox, gptj, granite, granitemoehybrid, helium, hunyuan_v1_dense, jais2, lfm2, "
     "llama, ministral, mistral, nanochat, nemotron, olmo, olmo2, olmo3, opt, phi, phi3, qwen2, qwen3, seed_oss, smollm3, "
     "stablelm, starcoder2, vaultgemma, xglm; "
