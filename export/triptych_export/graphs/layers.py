@@ -308,10 +308,11 @@ class WindowLayer(nn.Module):
 
     def normed(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scale queries and keys to the length 1, and queries by the heads' factors."""
-        attention = self.layer.attention
+        attention, unit = self.layer.attention, self.unit
         assert isinstance(attention, CosineAttention)
+        assert unit is not None
         heads = (torch.unflatten(each, -1, (attention.heads, -1)) for each in (query, key))
-        query, key = (rms_norm(each, self.unit, TINY) for each in heads)
+        query, key = (rms_norm(each, unit, TINY) for each in heads)
         return (query * attention.factors).flatten(2), key.flatten(2), value
 
 

@@ -104,7 +104,7 @@ def fold_gpt(model: Gpt) -> Gpt:
             own.key_norm = _fold_head_norm(own.key_norm, 1.0, size, missing, halves)
             own.scale = 1.0
         _fold(own, own.query_key_value, own.parts, missing, halves)
-        if isinstance(own, SlopedAttention):
+        if isinstance(own, SlopedAttention) and places is not None:
             bias = torch.zeros(sum(own.parts)) if own.query_key_value.bias is None else own.query_key_value.bias.clone()
             torch.unflatten(bias[: own.parts[0]], 0, (own.heads, -1))[:, size : size + FAR] = own.slopes[:, None]
             own.query_key_value.bias, own.places = frozen(bias), places

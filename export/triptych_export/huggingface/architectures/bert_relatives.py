@@ -81,7 +81,8 @@ def _whole(inputs: int, weight: Tensor) -> Tensor:
     """Make a matrix of the kernel `[outputs, inputs of a group, 1]` of a convolution in groups; biases stay."""
     if weight.dim() == 1:
         return weight
-    return torch.block_diag(*weight.squeeze(2).chunk(inputs // weight.shape[1]))
+    whole: Tensor = torch.block_diag(*weight.squeeze(2).chunk(inputs // weight.shape[1]))  # type: ignore[no-untyped-call]
+    return whole
 
 
 SQUEEZE = replace(BERT, classes=("SqueezeBert",), config=_squeeze_config, encoder=_squeeze_rules, prefixes=("transformer.",))
