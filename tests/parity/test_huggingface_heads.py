@@ -45,6 +45,7 @@ LABEL, TAG, MASK = "ForSequenceClassification", "ForTokenClassification", "ForMa
 POSITIONS = 384
 LONGER = {
     "n_positions": {"n_positions": POSITIONS},
+    "seq_length": {"seq_length": POSITIONS},
     "original_max_position_embeddings": {
         "original_max_position_embeddings": POSITIONS,
         "max_position_embeddings": 4 * POSITIONS,
