@@ -57,6 +57,14 @@ def test_logits_equal_those_of_transformers(variant: str, tmp_path: Path) -> Non
 
 
 @torch.inference_mode()
+def test_missing_limits_of_gemma_2_are_those_of_its_class(tmp_path: Path) -> None:
+    small_decoder("gemma2", tmp_path)
+    edit_json(tmp_path / "config.json", attn_logit_softcapping=None, final_logit_softcapping=None)  # removes them
+    config = load_decoder(tmp_path).model.config
+    assert (config.attention_cap, config.logit_cap) == (50.0, 30.0)
+
+
+@torch.inference_mode()
 def test_biases_of_convolutions(tmp_path: Path) -> None:
     """They are in no published model, and with them transformers' results of padded prompts differ from those of others."""
     model, ids = small_decoder("lfm2", tmp_path, conv_bias=True), torch.randint(0, 360, (2, 80))

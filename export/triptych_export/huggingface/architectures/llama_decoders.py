@@ -180,11 +180,12 @@ def _gemma3_members(folder: Folder) -> dict[str, Any]:
 
 def _gemma2_members(folder: Folder) -> dict[str, Any]:
     members = llama_members(folder)
-    layers, caps = members["layers"], {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
+    layers = members["layers"]
     return {
         **members,
         **windows(folder, layers, range(0, layers, 2), always=True),
-        **{ours: 0.0 if folder.config.get(theirs) is None else _factor(folder, theirs) for ours, theirs in caps.items()},
+        "attention_cap": _cap(folder, "attn_logit_softcapping", 50.0),
+        "logit_cap": _cap(folder, "final_logit_softcapping", 30.0),
         **_gemma_attention(folder),
         "output_norm": True,
         "embedding_scale": members["model_dim"] ** 0.5,
@@ -193,6 +194,12 @@ def _gemma2_members(folder: Folder) -> dict[str, Any]:
 
 def _vault_gemma_members(folder: Folder) -> dict[str, Any]:
     return {**_gemma2_members(folder), "output_norm": False}
+
+
+def _cap(folder: Folder, name: str, default: float) -> float:
+    """Read a soft limit; 0, for none, if the file has null."""
+    value = folder.config.get(name, default)
+    return 0.0 if value is None else check_number(name, value)
 
 
 def _gemma_attention(folder: Folder) -> dict[str, Any]:
@@ -330,10 +337,9 @@ def _hunyuan_members(folder: Folder) -> dict[str, Any]:
 def _nanochat_members(folder: Folder) -> dict[str, Any]:
     if flag(folder, "tie_word_embeddings", False):
         raise ValueError("tie_word_embeddings: True is not supported: embeddings are normalised, and the output matrix is not")
-    cap = folder.config.get("final_logit_softcapping", 15.0)
     return {
         **{**llama_members(folder, function="relu2"), "bias": False, "gated": False, "qk_norm": True, "late_norm": True},
-        "logit_cap": 0.0 if cap is None else check_number("final_logit_softcapping", cap),
+        "logit_cap": _cap(folder, "final_logit_softcapping", 15.0),
     }
 
 
