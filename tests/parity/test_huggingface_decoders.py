@@ -66,7 +66,7 @@ def test_missing_limits_of_gemma_2_are_those_of_its_class(tmp_path: Path) -> Non
 
 @torch.inference_mode()
 def test_biases_of_convolutions(tmp_path: Path) -> None:
-    """They are in no published model, and with them transformers' results of padded prompts differ from those of others."""
+    """No published model has them, and with them transformers' results of padded prompts differ from those of others."""
     model, ids = small_decoder("lfm2", tmp_path, conv_bias=True), torch.randint(0, 360, (2, 80))
     torch.testing.assert_close(load_decoder(tmp_path).model(ids), model(ids).logits, atol=5e-5, rtol=1e-4)
 

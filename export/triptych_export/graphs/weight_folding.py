@@ -115,7 +115,7 @@ def fold_gpt(model: Gpt) -> Gpt:
 
 
 def _far_places(model: Gpt) -> nn.Parameter:
-    """What is added to keys at all positions, `[T, K*D]`: multiples of a block, and the rest, which float16 can hold."""
+    """Return what is added to keys at all positions, `[T, K*D]`: multiples of a block, and the rest, which float16 can hold."""
     config, size = model.config, cache_head_dim(model)
     table = torch.zeros(config.max_positions, config.kv_heads or config.heads, size)
     numbers, first = torch.arange(config.max_positions)[:, None], config.attention.head_dim
