@@ -223,7 +223,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CONSTRAINTS)
 @pytest.mark.parametrize("beams", [1, 4])
 def test_constraints(bundle: Bundle, name: str, beams: int) -> None:
-    """Penalties are on the logits of greedy search, and on the log-probabilities of beams."""
+    """Constraints are on the logits of greedy search, and on the log-probabilities of beams."""
     plain = [new_row(seed, Generate(num_beams=beams)) for seed in SEEDS]
     decode_rows(make_lane(bundle, TableStep()), plain)
     rows = compare(bundle, num_beams=beams, **CONSTRAINTS[name])
