@@ -1,5 +1,6 @@
 """Devices, processes, precision and compilation, with Lightning Fabric and torch."""
 
+import atexit
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -37,6 +38,9 @@ def make_fabric(recipe: Recipe) -> Fabric:
     if isinstance(fabric.strategy, DDPStrategy):
         fabric.strategy._timeout = PATIENCE  # Fabric, which chose the strategy, has no option for it
     fabric.launch()
+    if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_backend() == "gloo":
+        # Else threads of gloo sometimes abort a process that ends. Of other backends, Fabric does it.
+        atexit.register(torch.distributed.destroy_process_group)
     fabric.seed_everything(recipe.seed, verbose=False)
     return fabric
 
