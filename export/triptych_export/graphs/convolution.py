@@ -34,7 +34,8 @@ def convolve(layer: GptLayer, x: Tensor, caches: Sequence[Tensor], starts: Tenso
     places = starts[:, None].long() + torch.arange(length)  # [B, S]
     filled = functional.pad(values, (0, len(caches) * heads * size - width))
     new = torch.unflatten(filled, 2, (len(caches), heads, size)).permute(2, 0, 3, 1, 4)  # [caches, B, K, S, D]
-    present = [write_places(cache, _indices(places, heads), part) for cache, part in zip(caches, new.unbind(0), strict=True)]
+    current = _indices(places, heads)
+    present = [write_places(cache, current, part) for cache, part in zip(caches, new.unbind(0), strict=True)]
     parts = []
     for distance in range(own.reach - 1, 0, -1):
         earlier = _indices((places - distance).clamp_min(0), heads)

@@ -186,14 +186,11 @@ def attend_causally(
         `[B, S, E]`, and the caches of keys and values.
     """
     own, entered = layer.attention, layer.attention_residual.enter(x)
+    places = first_positions(positions, total, x.shape[1])[:, None] + torch.arange(x.shape[1])
     rotary = (own.rotary.cosines, own.rotary.sines) if isinstance(own, RotaryAttention) else None
     if isinstance(own, RotaryAttention) and own.late_norm:
-        length, rotary = x.shape[1], None
-        places = first_positions(positions, total, length)[:, None] + torch.arange(length)
-        new = _rotated(own, entered, places)
+        rotary, new = None, _rotated(own, entered, places)
     elif isinstance(own, SlopedAttention):
-        length = x.shape[1]
-        places = first_positions(positions, total, length)[:, None] + torch.arange(length, dtype=torch.int32)
         query, key, value = _projected(own, entered)
         new = [query, key + functional.embedding(places, own.get_parameter("places")), value]
     else:

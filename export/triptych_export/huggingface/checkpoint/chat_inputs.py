@@ -83,7 +83,7 @@ def read_template(folder: Folder, tokenizer: Tokenizer, vectors: bool) -> tuple[
     Raises:
         SourceError: the folder has no chat template for these roles, or one whose tokens depend on the texts in other ways.
     """
-    if not (read_modules(folder) and reads_chats(folder)):
+    if not reads_chats(folder):
         return ()
     roles = {"user": TEXT_PLACE} if vectors else dict(zip(("query", "document"), PAIR_PLACES, strict=True))
     rendered = _render(folder, roles)  # ends with the special tokens of an answer, and may have some between a pair's texts

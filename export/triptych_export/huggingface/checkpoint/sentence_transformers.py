@@ -154,9 +154,9 @@ def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS, chats:
 
 
 def reads_chats(folder: Folder) -> bool:
-    """Tell whether texts become messages of a chat."""
+    """Tell whether texts become messages of a chat, which only models of sentence-transformers say."""
     modalities = folder.members(TRANSFORMER_FILES[0]).get("modality_config")
-    return isinstance(modalities, dict) and MESSAGE in modalities
+    return folder.has(MODULES) and isinstance(modalities, dict) and MESSAGE in modalities
 
 
 def _known_of_chats(folder: Folder) -> Mapping[str, Any]:
