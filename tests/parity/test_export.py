@@ -17,6 +17,7 @@ from triptych_export.families import alignment
 from triptych_export.families import translation as translation_family
 from triptych_export.families.alignment import AlignmentChoice, cross_attention
 from triptych_export.families.translation import write_translation
+from triptych_export.parity import comparison
 from triptych_export.parity import translation as parity
 from triptych_export.translation_source import TranslationSource
 from triptych_models import REPOSITORY
@@ -74,7 +75,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if "int8-shortlist" in request.param:
         options = replace(options, shortlist=shortlist)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parity, "BATCHES", (16,))
+        patch.setattr(comparison, "BATCHES", (16,))
         patch.setattr(translation_family, "_write_graphs", write_graphs)
         for count in ("PARITY_SENTENCES", "RANDOM_SENTENCES"):
             patch.setattr(translation_family, count, FEW)

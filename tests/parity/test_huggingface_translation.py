@@ -398,7 +398,7 @@ def test_source_ids_logits_and_greedy_tokens_are_equal(case: Case, tmp_path: Pat
     generation = source.generation
     suppressed = [ids[0] for ids in generation.get("suppressed_tokens", ()) if len(ids) == 1]
     longest = LENGTH - 1 - generation.get("forced_end", False)
-    answers = greedy(source.model, sources, longest, far.forced, suppressed)
+    answers = greedy(source.model, sources, longest, [far.forced] * len(sources), suppressed)
     assert answers == loaded.generate(texts, max_length=LENGTH, **NEUTRAL)
     assert len({tuple(answer) for answer in answers}) >= len(texts) // 2
 

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from triptych_export.errors import ParityError
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TextGenerationManifest, TranslationManifest
+from triptych_serving.runtime.cpu_info import usable_cpus
 
 Floats = NDArray[np.floating[Any]]
 Outputs = Mapping[str, Floats]
 
 BATCHES = (1, 3, 16)
+ROUNDS = 8  # samples of a generative model for each row of the smaller batches, where a sample takes most time
 QUANTIZED_BATCH = 16  # batch size for other precisions; int8 has one activation scale per batch
 TOP = 5
 # Of logits and log-probabilities, relative to them if above 1, and of a vector's channels, relative to the channel.
@@ -26,7 +28,8 @@ TOLERANCE = 1e-3
 PROBABILITY_TOLERANCE = 1e-4
 NEAR = 0.9  # share of the best score from which rounding may swap two choices
 TIE = 1e-3  # closer logits count as equal, since another order of summation may swap them
-CACHE_BYTES = 768 << 20  # of the caches of all rows that a check decodes together
+CACHE_BYTES = 768 << 20  # of the caches of all rows that a worker decodes together
+MOST_WORKERS = 4  # of a check: more would need more memory
 NEIGHBOURS = "neighbours"
 PROBABILITIES = ("probabilities", "next_sentence", NEIGHBOURS)
 LOGITS = ("log_probabilities", "start", "end")
@@ -188,6 +191,17 @@ def affordable(bundle: Bundle, rows: int) -> int:
     else:
         positions = manifest.limits.max_source_tokens + manifest.limits.max_target_tokens
     return min(rows, max(3, CACHE_BYTES // (8 * shape.layers * shape.heads * shape.head_dim * positions)))
+
+
+def workers_for(rows: int, slots: int) -> int:
+    """Number of workers, with `slots` each, that decode these rows in a check."""
+    return min(usable_cpus(), MOST_WORKERS, max(1, rows // slots))
+
+
+def batches_of(bundle: Bundle, count: int) -> dict[int, list[int]]:
+    """Choose, for each batch size, which of `count` samples a generative model decodes: all for the largest, else some."""
+    sizes = sorted({affordable(bundle, rows) for rows in BATCHES})
+    return {rows: spread(range(count), count if rows == sizes[-1] else ROUNDS * rows) for rows in sizes}
 
 
 def tokens_per_second(decode: Callable[[], Sequence[Sequence[int]]]) -> float:

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
-from triptych_export.parity.comparison import BATCHES, NEAR, TIE, TOLERANCE, affordable, tokens_per_second
+from triptych_export.parity.comparison import (
+    BATCHES,
+    NEAR,
+    TIE,
+    TOLERANCE,
+    affordable,
+    batches_of,
+    tokens_per_second,
+    workers_for,
+)
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import FP16, TextGenerationManifest
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
@@ -51,23 +60,24 @@ def draw_texts(source: GenerationSource, bundle: Bundle, count: int) -> list[Ids
     dice, config = random.Random(SEED), source.model.config
     usual = [id for id in range(config.output_count) if id not in {*source.ends, source.pad}]
     first = [[dice.choice(usual)] if source.start is None else [source.start] for _ in range(count)]
-    with open_decoder(bundle, "fp32", affordable(bundle, DRAWN_TOGETHER), samples=True) as decode:
+    slots = affordable(bundle, DRAWN_TOGETHER)
+    with open_decoder(bundle, "fp32", slots, workers_for(count, slots), samples=True) as decode:
         outputs = decode(first, min(DRAWN, config.max_positions // 2))
     return [[*prompt, *output] for prompt, output in zip(first, outputs, strict=True)]
 
 
 @contextmanager
 def open_decoder(
-    bundle: Bundle, precision: str, slots: int, samples: bool = False
+    bundle: Bundle, precision: str, slots: int, workers: int = 1, samples: bool = False
 ) -> Iterator[Callable[[Sequence[Ids], int], list[Ids]]]:
-    """Start the serving engine with one worker of `slots` rows; yields a function that continues prompts.
+    """Start the serving engine with workers of `slots` rows; yields a function that continues prompts.
 
     Tokens are the likeliest ones or, with `samples`, drawn from the likelier ones. It takes prompts and the largest number of
     new tokens. An end is included: the model's first one, whichever was decoded.
     """
     manifest = bundle.manifest_of(TextGenerationManifest)
     lanes = PromptLaneFactory(bundle, precision, PromptOptions(manifest.limits.max_context, slots, threads=1, prefix_bytes=0))
-    engine = DecodeEngine(lanes.make, EngineOptions(1, slots, DecodeLimits(1 << 30, 1 << 30, refill_rows=1)))
+    engine = DecodeEngine(lanes.make, EngineOptions(workers, slots, DecodeLimits(1 << 30, 1 << 30, refill_rows=1)))
 
     def decode(prompts: Sequence[Ids], longest: int) -> list[Ids]:
         rows = [
@@ -113,31 +123,30 @@ def check_generation(
 ) -> tuple[dict[str, Any], list[Ids]]:
     """Check every greedy token of fp32 and every log-probability; return the report and the texts, prompts included.
 
-    Each prompt is continued by up to `longest` tokens. A token must be PyTorch's likeliest one after the text before it, or tie
-    with that.
+    The largest batch continues all prompts, and smaller ones a part of them, by up to `longest` tokens. A token must be
+    PyTorch's likeliest one after the text before it, or tie with that.
 
     Raises:
         ParityError: a token or a log-probability differs; shows the first difference.
     """
     texts: list[Ids] = []
-    batches = []
+    batches = batches_of(bundle, len(prompts))
     checked: dict[tuple[int, ...], int] = {}  # ties by prompt and output, which are mostly the same in all batches
-    for rows in sorted({affordable(bundle, rows) for rows in BATCHES}):
-        with open_decoder(bundle, "fp32", rows) as decode:
-            outputs = decode(prompts, longest)
-        batches.append(rows)
-        texts = [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)]
-        for index, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
+    for rows, chosen in batches.items():
+        with open_decoder(bundle, "fp32", rows, workers_for(len(chosen), rows)) as decode:
+            outputs = decode([prompts[index] for index in chosen], longest)
+        texts = [[*prompts[index], *output] for index, output in zip(chosen, outputs, strict=True)]
+        for index, output in zip(chosen, outputs, strict=True):
             key = (index, *output)
             if key not in checked:
-                checked[key] = _check_row(source, index, prompt, output, rows)
+                checked[key] = _check_row(source, index, prompts[index], output, rows)
     ties = sum(checked.values())
     difference = _compare_scores(source, texts, score(bundle, "fp32", texts))
     return {
         "samples": len(prompts),
         "distinct_outputs": len({tuple(text) for text in texts}),
         "tokens": sum(map(len, texts)) - sum(map(len, prompts)),
-        "batches": batches,
+        "batches": list(batches),
         "largest_difference": {"log_probabilities": float(f"{difference:.3g}")},
         "identical": not ties,
         **({"ties": ties} if ties else {}),

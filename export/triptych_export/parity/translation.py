@@ -5,7 +5,7 @@ of a step are at different positions and have sources of different lengths. The 
 forcing.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.onnx_files.decoder import OnnxSeq2Seq, Seq2Seq
-from triptych_export.parity.comparison import BATCHES, TIE, affordable, chunks, tokens_per_second
+from triptych_export.parity.comparison import BATCHES, TIE, affordable, batches_of, chunks, tokens_per_second, workers_for
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
@@ -93,13 +93,7 @@ def translate_framed(
     """Decode framed `sources` greedily in PyTorch, or with the ONNX files that are kept, each with its prefix."""
     if isinstance(model, OnnxSeq2Seq):
         return [model.translate(ids, max_length, prefix, suppressed) for ids, prefix in zip(sources, prefixes, strict=True)]
-    found: list[Ids] = [[] for _ in sources]
-    for prefix in sorted(set(prefixes)):
-        places = [place for place, each in enumerate(prefixes) if each == prefix]
-        answers = greedy(model, [sources[place] for place in places], max_length, prefix, suppressed)
-        for place, answer in zip(places, answers, strict=True):
-            found[place] = answer
-    return found
+    return greedy(model, sources, max_length, prefixes, suppressed)
 
 
 @torch.inference_mode()
@@ -118,7 +112,8 @@ def find_ties(model: Seq2Seq, sources: Sequence[Ids], answers: Sequence[Ids], su
 def check_parity(folder: Path, precision: str, sample: ParitySample) -> dict[str, object]:
     """Compare every token with PyTorch; returns the report for the manifest.
 
-    If PyTorch scores two tokens alike, the bundle may choose either; the rest of that sentence is then not compared.
+    The largest batch decodes all sentences, and smaller ones a part of them. If PyTorch scores two tokens alike, the bundle may
+    choose either; the rest of that sentence is then not compared.
 
     Raises:
         ParityError: any token differs; shows the first difference.
@@ -126,15 +121,16 @@ def check_parity(folder: Path, precision: str, sample: ParitySample) -> dict[str
     bundle = open_bundle(folder)
     end = bundle.manifest_of(TranslationManifest).tokens.end
     ties: set[int] = set()
-    batches = sorted({affordable(bundle, rows) for rows in BATCHES})
-    for slots in batches:
-        outputs = decode(bundle, precision, sample.sources, sample.max_length, slots, sample.prefixes)
-        ties |= _compare(sample, outputs, slots, end)
+    batches = batches_of(bundle, len(sample.sources))
+    for slots, chosen in batches.items():
+        sources, prefixes = [sample.sources[i] for i in chosen], [sample.prefixes[i] for i in chosen if sample.prefixes]
+        outputs = decode(bundle, precision, sources, sample.max_length, slots, prefixes)
+        ties |= _compare(sample, dict(zip(chosen, outputs, strict=True)), slots, end)
     return {
         "sentences": len(sample.sources),
         "distinct_outputs": len(set(map(tuple, sample.expected))),
         "tokens": sum(map(len, sample.expected)),
-        "batches": batches,
+        "batches": list(batches),
         "identical": not ties,
         **({"ties": len(ties)} if ties else {}),
     }
@@ -166,8 +162,8 @@ def decode(
     slots: int,
     prefixes: Sequence[tuple[int, ...]] = (),
 ) -> list[Ids]:
-    """Decode greedily with the serving engine: one worker with `slots` rows."""
-    with _open_translator(bundle, precision, slots, len(sources)) as translator:
+    """Decode greedily with the serving engine, whose workers have `slots` rows."""
+    with _open_translator(bundle, precision, slots, len(sources), workers_for(len(sources), slots)) as translator:
         return _translate(translator, sources, max_length, prefixes)
 
 
@@ -182,9 +178,9 @@ def speeds(bundle: Bundle, precision: str, sample: ParitySample) -> dict[str, fl
 
 
 @contextmanager
-def _open_translator(bundle: Bundle, precision: str, slots: int, waiting: int) -> Iterator[Translator]:
+def _open_translator(bundle: Bundle, precision: str, slots: int, waiting: int, workers: int = 1) -> Iterator[Translator]:
     limits = DecodeLimits(waiting_rows=waiting, waiting_tokens=1 << 30, refill_rows=1)
-    translator = Translator("parity", 1, bundle, DecodeModelOptions(precision, EngineOptions(1, slots, limits)))
+    translator = Translator("parity", 1, bundle, DecodeModelOptions(precision, EngineOptions(workers, slots, limits)))
     try:
         yield translator
     finally:
@@ -200,9 +196,9 @@ def _translate(
     return [row.tokens for row in rows]
 
 
-def _compare(sample: ParitySample, outputs: Sequence[Ids], slots: int, end: int) -> set[int]:
+def _compare(sample: ParitySample, outputs: Mapping[int, Ids], slots: int, end: int) -> set[int]:
     """Return the indices of sentences that differ by a tie; raise ParityError for any other difference."""
-    different = [i for i, (a, b) in enumerate(zip(sample.expected, outputs, strict=True)) if a != b]
+    different = [index for index, output in outputs.items() if sample.expected[index] != output]
     wrong = [index for index in different if not _is_tie(sample, index, outputs[index], end)]
     if wrong:
         first = wrong[0]

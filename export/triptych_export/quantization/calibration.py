@@ -243,26 +243,27 @@ def _inverse_factor(rows: Tensor) -> Tensor:
     moments = (rows.T @ rows).double()
     mean = moments.diagonal().mean().clamp_min(TINY)
     moments.diagonal().add_(DAMPING * mean)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(moments))
-    factor: Tensor = torch.linalg.cholesky(inverse, upper=True)
-    return factor.float()
+    # The moments are V V^T with an upper V, so that their inverse has the factor V^-1.
+    upper = torch.linalg.cholesky(moments.flip(0, 1)).flip(0, 1).float()
+    factor: Tensor = torch.linalg.solve_triangular(upper, torch.eye(len(upper)), upper=True)
+    return factor
 
 
 def _correct(weight: Tensor, steps: Tensor, factor: Tensor, limit: int) -> Tensor:
     """Round the channels of `[N, K]` weights in turn; each error is passed on to the later ones."""
-    rest, result = weight.clone(), torch.empty_like(weight)
+    rest, step = weight.T.contiguous(), steps[:, 0]  # transposed: a channel is a row of memory
+    result, largest = torch.empty_like(rest), weight.sign() * limit * steps
     peaks = weight.abs().argmax(1)  # stay as they are, so that the steps can be told from the result
-    for start in range(0, weight.shape[1], BLOCK):
-        stop = min(start + BLOCK, weight.shape[1])
-        errors = torch.empty(len(weight), stop - start)
+    for start in range(0, len(rest), BLOCK):
+        stop = min(start + BLOCK, len(rest))
+        errors = torch.empty(stop - start, rest.shape[1])
         for channel in range(start, stop):
-            rounded = (rest[:, channel] / steps[:, 0]).round().clamp(-limit, limit) * steps[:, 0]
-            result[:, channel] = torch.where(peaks == channel, weight[:, channel].sign() * limit * steps[:, 0], rounded)
-            error = (rest[:, channel] - result[:, channel]) / factor[channel, channel]
-            rest[:, channel + 1 : stop] -= error[:, None] * factor[channel, channel + 1 : stop]
-            errors[:, channel - start] = error
-        rest[:, stop:] -= errors @ factor[start:stop, stop:]
-    return result
+            rounded = (rest[channel] / step).round().clamp(-limit, limit) * step
+            result[channel] = torch.where(peaks == channel, largest[:, channel], rounded)
+            errors[channel - start] = error = (rest[channel] - result[channel]) / factor[channel, channel]
+            rest[channel + 1 : stop].addr_(factor[channel, channel + 1 : stop], error, alpha=-1)
+        rest[stop:].addmm_(factor[start:stop, stop:].T, errors, alpha=-1)
+    return result.T
 
 
 def _apply(balance: Balance, readers: Sequence[nn.Linear], factors: Tensor) -> None:

@@ -316,7 +316,8 @@ def column_scales(matrix: Floats, limit: int = 127) -> Floats:
 def quantize_columns(matrix: Floats, limit: int = 127) -> tuple[NDArray[np.int8], Floats]:
     """Quantize `[K, N]` float32 to int8 in [-limit, limit] with one scale per column: `matrix ~ values * scales`."""
     scales = column_scales(matrix, limit)
-    values = np.empty(matrix.shape, np.int8)
+    values = np.empty_like(matrix, np.int8)  # in the order of its elements in memory
     for part in _parts(matrix):
-        values[:, part] = np.clip(np.rint(matrix[:, part] / scales[part]), -limit, limit)
+        steps = matrix[:, part] / scales[part]
+        values[:, part] = np.clip(np.rint(steps, out=steps), -limit, limit, out=steps)
     return values, scales

@@ -18,6 +18,7 @@ from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import translation as translation_family
 from triptych_export.families.translation import translation_manifest
+from triptych_export.parity import comparison
 from triptych_export.parity import translation as parity
 from triptych_export.parity.comparison import spread
 from triptych_export.translation_source import TranslationSource
@@ -53,7 +54,7 @@ def brief() -> Iterator[None]:
     """Copy graphs instead of tracing them; compare few sentences, in one batch size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(translation_family, "write_translation", copy_graphs)
-        patch.setattr(parity, "BATCHES", (16,))
+        patch.setattr(comparison, "BATCHES", (16,))
         patch.setattr(parity, "MIN_DISTINCT", FEW)
         yield
 

@@ -61,15 +61,15 @@ def test_results_end_before_eos_or_at_the_length_limit(sources: list[list[int]])
 
 def test_prefixes_are_kept_and_suppressed_ids_never_generated(sources: list[list[int]]) -> None:
     model = make_model()
-    free, forced = greedy(model, sources, LENGTH), greedy(model, sources, LENGTH, prefix=(9, SHAPE.eos_id, 11))
-    assert [result[:3] for result in forced] == [[9, SHAPE.eos_id, 11]] * len(sources)
+    count = len(sources)
+    free, forced = greedy(model, sources, LENGTH), greedy(model, sources, LENGTH, [(9, SHAPE.eos_id, 11)] * count)
+    assert [result[:3] for result in forced] == [[9, SHAPE.eos_id, 11]] * count
     assert max(map(len, forced)) == LENGTH
     assert [result[3:] for result in forced] != [result[3:] for result in free]
-    for source, result in zip(sources[:4], free, strict=False):
-        assert greedy(model, [source], LENGTH, prefix=result[:5]) == [result]
-    assert greedy(model, sources, 2, prefix=(9, 10, 11)) == [[9, 10]] * len(sources)
+    assert greedy(model, sources, LENGTH, [result[: index % 6] for index, result in enumerate(free)]) == free
+    assert greedy(model, sources, 2, [(9, 10, 11)] * count) == [[9, 10]] * count
     model = make_model()
     used = {token for result in greedy(model, sources, LENGTH) for token in result}
     suppressed = sorted(used)[:5]
-    results = greedy(model, sources, LENGTH, prefix=suppressed[:1], suppressed=suppressed)
+    results = greedy(model, sources, LENGTH, [suppressed[:1]] * count, suppressed)
     assert all(result[0] == suppressed[0] and not set(result[1:]).intersection(suppressed) for result in results)
