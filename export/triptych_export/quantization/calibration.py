@@ -34,7 +34,7 @@ from triptych_training.models.transformer import DecoderLayer, Transformer
 MOST_ROWS, FEWEST_ROWS = 4_096, 256  # recorded for each projection; fewer of a large model
 RECORDED_BYTES = 1 << 30  # of all projections together
 OUTLIER = 4.0  # channels this many times larger than the median are balanced
-TRIED_ROWS = 512  # to compare strengths of balancing
+TRIED_ROWS = 512  # to compare strengths of balancing, and one scale with a scale for each row
 STRENGTHS = (0.0, 0.25, 0.5, 0.75)  # 0.5 is SmoothQuant's usual exponent
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 LEVELS = 255
@@ -122,13 +122,12 @@ def _tie_embeddings(model: Gpt | Transformer, result: Gpt | Transformer) -> None
 
 def choose_scale(record: Record, weight: Tensor, static: bool = False) -> InputScale:
     """Choose the scale of one input; `static`: never a scale for each row, which fused attention does not have."""
-    scale = _best_range(record)
-    if static or _lost(record.rows, _round(record.rows, scale), weight) <= COARSE:
+    scale, rows = _best_range(record), _some(record.rows)
+    if static or (lost := _lost(rows, _round(rows, scale), weight)) <= COARSE:
         return scale
-    largest = record.rows.abs().amax(1, keepdim=True).clamp_min(TINY)
-    by_row = (record.rows / largest * 127).round() / 127 * largest
-    better = _lost(record.rows, by_row, weight) < 0.5 * _lost(record.rows, _round(record.rows, scale), weight)
-    return InputScale() if better else scale
+    largest = rows.abs().amax(1, keepdim=True).clamp_min(TINY)
+    by_row = (rows / largest * 127).round() / 127 * largest
+    return InputScale() if _lost(rows, by_row, weight) < 0.5 * lost else scale
 
 
 def _linears(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
@@ -207,7 +206,7 @@ def _choose_factors(record: Record, weights: Sequence[Tensor], limit: int) -> Te
     of_weights = torch.stack([weight.abs().amax(0) for weight in weights]).amax(0).clamp_min(TINY)
     ratio = (largest / of_weights).log2()
     candidates = [(strength * (ratio - ratio.median())).clamp(-24, 24).exp2() for strength in STRENGTHS]
-    part = Record(record.rows[:: -(-len(record.rows) // TRIED_ROWS)], record.low, record.high)
+    part = Record(_some(record.rows), record.low, record.high)
     errors = [sum(_product_error(part, factors, weight, limit) for weight in weights) for factors in candidates]
     best = min(range(len(candidates)), key=errors.__getitem__)
     return candidates[best] if errors[best] < CLEAR_GAIN * errors[0] else None
@@ -290,6 +289,11 @@ def _best_range(record: Record) -> InputScale:
 def _round(rows: Tensor, scale: InputScale) -> Tensor:
     """Quantize and restore."""
     return ((rows / scale.scale).round() + scale.zero_point).clamp(0, LEVELS).sub(scale.zero_point) * scale.scale
+
+
+def _some(rows: Tensor) -> Tensor:
+    """Take evenly spaced rows, at most TRIED_ROWS."""
+    return rows[:: -(-len(rows) // TRIED_ROWS)]
 
 
 def _steps(weight: Tensor, limit: int) -> Tensor:
