@@ -129,19 +129,18 @@ def check_generation(
     Raises:
         ParityError: a token or a log-probability differs; shows the first difference.
     """
-    texts: list[Ids] = []
     batches = batches_of(bundle, len(prompts))
-    checked: dict[tuple[int, ...], int] = {}  # ties by prompt and output, which are mostly the same in all batches
+    checked: dict[tuple[int, ...], tuple[int, Array]] = {}  # by prompt and output, which are mostly the same in all batches
     for rows, chosen in batches.items():
         with open_decoder(bundle, "fp32", rows, workers_for(len(chosen), rows)) as decode:
             outputs = decode([prompts[index] for index in chosen], longest)
-        texts = [[*prompts[index], *output] for index, output in zip(chosen, outputs, strict=True)]
         for index, output in zip(chosen, outputs, strict=True):
-            key = (index, *output)
-            if key not in checked:
+            if (key := (index, *output)) not in checked:
                 checked[key] = _check_row(source, index, prompts[index], output, rows)
-    ties = sum(checked.values())
-    difference = _compare_scores(source, texts, score(bundle, "fp32", texts))
+    ties = sum(count for count, _ in checked.values())
+    texts = [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)]  # of the last batch size, with all
+    expected = [checked[index, *output][1] for index, output in enumerate(outputs)]
+    difference = _compare_scores(expected, score(bundle, "fp32", texts))
     return {
         "samples": len(prompts),
         "distinct_outputs": len({tuple(text) for text in texts}),
@@ -196,10 +195,12 @@ def speeds(bundle: Bundle, precision: str, prompts: Sequence[Ids], longest: int)
     return found
 
 
-def _check_row(source: GenerationSource, index: int, prompt: Ids, output: Ids, rows: int) -> int:
-    """Check one row's tokens; return the number of ties."""
-    expected = _log_probabilities(source, [*prompt, *output])[len(prompt) - 1 :]
-    chosen = expected[np.arange(len(output)), output]
+def _check_row(source: GenerationSource, index: int, prompt: Ids, output: Ids, rows: int) -> tuple[int, Array]:
+    """Check one row's tokens; return the number of ties, and PyTorch's log-probability of every token but the first."""
+    text = [*prompt, *output]
+    expected = _log_probabilities(source, text)
+    likely = expected[np.arange(len(expected)), text[1:]]
+    chosen, expected = likely[len(prompt) - 1 :].copy(), expected[len(prompt) - 1 :]
     if output[-1] in source.ends:
         chosen[-1] = expected[-1, list(source.ends)].max()
     gaps = expected.max(-1) - chosen
@@ -209,16 +210,15 @@ def _check_row(source: GenerationSource, index: int, prompt: Ids, output: Ids, r
             f"prompt {index}, token {place}, in batches of {rows} rows: the bundle has {output[place]}, "
             f"PyTorch {int(expected[place].argmax())}, which is more likely by {gaps[place]:.3g}"
         )
-    return int((gaps > 0).sum())
+    return int((gaps > 0).sum()), likely
 
 
-def _compare_scores(source: GenerationSource, texts: Sequence[Ids], found: Sequence[tuple[Array, Array]]) -> float:
-    """Compare the log-probabilities of all tokens; return the largest difference."""
+def _compare_scores(expected: Sequence[Array], found: Sequence[tuple[Array, Array]]) -> float:
+    """Compare the log-probabilities of all tokens with PyTorch's; return the largest difference."""
     largest = 0.0
-    for index, (text, (likely, _)) in enumerate(zip(texts, found, strict=True)):
-        expected = _log_probabilities(source, text)[np.arange(len(text) - 1), text[1:]]
-        differences = np.abs(likely - expected)
-        if (wrong := ~(differences <= TOLERANCE * np.maximum(1, np.abs(expected)))).any():
+    for index, (wanted, (likely, _)) in enumerate(zip(expected, found, strict=True)):
+        differences = np.abs(likely - wanted)
+        if (wrong := ~(differences <= TOLERANCE * np.maximum(1, np.abs(wanted)))).any():
             place = int(wrong.argmax())
             raise ParityError(f"text {index}, token {place + 1}: the log-probability differs by {differences[place]:.3g}")
         largest = max(largest, float(differences.max(initial=0)))
