@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from triptych_serving.bundle.manifest import Limits, TranslationManifest
+from triptych_serving.runtime.arrays import sparse_zeros
 from triptych_serving.runtime.native.library import copy_positions
 from triptych_serving.runtime.session import Array, Session
 
@@ -162,7 +163,7 @@ class HostKVCache(HostArrays):
         names = cache_names(shape.layers)
         kind = step.dtype(f"cache_{names[0]}")
         self.cache, self.memory = (
-            np.zeros((len(names), count, shape.heads, length, shape.head_dim), kind)
+            sparse_zeros((len(names), count, shape.heads, length, shape.head_dim), kind)
             for length in (shape.state_vectors or targets, sources)
         )
         self._pending = array("q"), array("q")  # copies of positions in `cache` and in `memory`

@@ -12,7 +12,7 @@ from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup, 
 from triptych_serving.decoding.kv_cache import KVCache, RunStep, StepArrays
 from triptych_serving.decoding.logits_processor import EditArrays, LogitEdits, ban, single_tokens, width_of
 from triptych_serving.decoding.vocab_subset import SMALLEST, VocabSubset
-from triptych_serving.runtime.arrays import stack_rows
+from triptych_serving.runtime.arrays import sparse_zeros, stack_rows
 from triptych_serving.runtime.session import Array
 
 FREE = -1  # in `forced`: the graph chooses the token
@@ -135,7 +135,7 @@ class SearchSlots(Slots):
         self.so_far = np.zeros(count, np.float64)  # log-probability of each hypothesis
         self.history = np.zeros((count, targets), np.int64)
         self.ends = np.array([*self._special.ends], np.int64)
-        self.attended = np.zeros((count, targets, sources), np.float32)  # by target token, for rows with `attends`
+        self.attended = sparse_zeros((count, targets, sources), np.float32)  # by target token, for rows with `attends`
         # Outputs of the step; the first three after `cache.fetch`.
         self.forced_log_probabilities = cache.array((count, 1), np.float32)
         self.log_probabilities = np.zeros((count, self.vocabulary_size), np.float32)  # not with a subset

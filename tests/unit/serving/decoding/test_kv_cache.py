@@ -1,6 +1,9 @@
 """Copies between rows of the host's caches are made together, in order, before anything reads or overwrites them."""
 
+import mmap
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,3 +34,17 @@ def test_copies_are_made_before_the_next_step_and_the_next_source(
     cache.copy(0, 1, slice(0, 0), 2)
     cache.encode(np.array([[5, 6]]), np.array([2], np.int32), 0)
     assert [cache.memory[0, row, 0, :2, 0].tolist() for row in (0, 1)] == [[5, 6], [7, 8]]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_caches_use_the_memory_of_written_positions_only(manifest: TranslationManifest) -> None:
+    manifest = replace(manifest, decoder=replace(SHAPE, heads=64, head_dim=64), limits=Limits(256, 256))
+    cache = HostKVCache(TableEncoder(), Recording(), manifest, 16)  # type: ignore[arg-type]
+    before = resident()
+    cache.cache[..., 0, :] = 1
+    assert resident() - before < cache.bytes // 8  # with huge pages, half
+
+
+def resident() -> int:
+    """Resident bytes of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
