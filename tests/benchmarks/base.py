@@ -2,13 +2,14 @@
 
     python tests/benchmarks/base.py bert TOKENIZER.JSON OUT
     python tests/benchmarks/base.py vit OUT
-    python tests/benchmarks/base.py translation TOKENIZER.JSON OUT [--positions 64]
+    python tests/benchmarks/base.py translation TOKENIZER.JSON OUT [--positions 64] [--shape opus-mt]
 
 --bundle REPOSITORY/NAME/1 also exports the model, without the checks that take `triptych export` most of its time, in the
 precisions that --precisions names (BERT and ViT: in fp16). With --tiny the models are as small as can be, to rehearse.
 
 The tokenizer is any WordPiece one, or for translation any that `triptych train` wrote; the models have BERT's 30,522 tokens and
-16,000 tokens all the same. A translation never ends by itself: measure with `offline.py --length` and `server.py --length`.
+16,000 tokens (or as many as their --shape) all the same. A translation never ends by itself: measure with `offline.py --length`
+and `server.py --length`.
 Then `triptych export OUT --out REPOSITORY`.
 """
 
@@ -49,6 +50,12 @@ TRANSLATION_SPREAD = 16.0  # with less, decoding soon says one token for ever
 
 
 TINY: dict[str, Any] = {"model_dim": 32, "heads": 2, "feedforward_dim": 64}
+LARGE: dict[str, Any] = {"model_dim": 1024, "heads": 16, "feedforward_dim": 4096}
+SHAPES: dict[str, dict[str, Any]] = {  # of translation models; the last two are OPUS-MT's and NLLB-200-distilled-600M's
+    "base": {"vocabulary_size": 16_000},
+    "opus-mt": {"vocabulary_size": 58_101},
+    "nllb-600m": {"vocabulary_size": 256_206, **LARGE, "encoder_layers": 12, "decoder_layers": 12},
+}
 small = click.option("--tiny", is_flag=True, help="As small as can be.")
 bundled = click.option("--bundle", type=click.Path(path_type=Path), default=None, help="Folder of a bundle to write as well.")
 
@@ -107,12 +114,15 @@ def vit(out: Path, bundle: Path | None, tiny: bool) -> None:
 )
 @bundled
 @click.option("--precisions", default="fp32,int8,int8-caches", show_default=True, help="Of the bundle.")
+@click.option("--shape", "name", type=click.Choice([*SHAPES]), default="base", show_default=True)
 @small
-def translation(tokenizer: Path, out: Path, positions: int, bundle: Path | None, precisions: str, tiny: bool) -> None:
+def translation(
+    tokenizer: Path, out: Path, positions: int, bundle: Path | None, precisions: str, name: str, tiny: bool
+) -> None:
     learned = load_tokenizer(tokenizer)
-    size = learned.get_vocab_size() if tiny else 16_000
-    smaller = {**TINY, "encoder_layers": 2, "decoder_layers": 2} if tiny else {}
-    shape = TransformerConfig(size, norm="pre", dropout=0.0, max_positions=positions, **smaller)
+    smaller = {"vocabulary_size": learned.get_vocab_size(), **TINY, "encoder_layers": 2, "decoder_layers": 2}
+    sizes = smaller if tiny else SHAPES[name]
+    shape = TransformerConfig(norm="pre", dropout=0.0, max_positions=positions, **sizes)
     model = Transformer(shape).eval()
     _vary(model)
     _never_end(model)
