@@ -57,7 +57,7 @@ def allow_open_files() -> None:
 
 def trim_heap() -> None:
     """Return free heap memory to the system, if the C library can (glibc's `malloc_trim`)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
 
