@@ -95,6 +95,7 @@ def llama_members(
     former: tuple[str, str] = ("rope_theta", PARTIAL),
     epsilon: float = 1e-6,
     function: str = "silu",
+    head_dim: int | None = None,
 ) -> dict[str, Any]:
     """Read the members of GptConfig that Llama has.
 
@@ -106,9 +107,10 @@ def llama_members(
         former: names of base and share in older files.
         epsilon: default of RMS norms.
         function: default of the activation, in transformers' terms.
+        head_dim: default of a head's size; None: the width divided by the number of heads.
     """
     heads, width = positive(folder, "num_attention_heads"), positive(folder, "hidden_size")
-    head_dim = positive(folder, "head_dim", width // heads)
+    head_dim = positive(folder, "head_dim", width // heads if head_dim is None else head_dim)
     theta, scaling = rotary(folder, default_theta, layers, former[0], rotated is not None)
     most = positive(folder, "max_position_embeddings")
     biased = flag(folder, "attention_bias", False)

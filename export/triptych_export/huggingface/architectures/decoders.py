@@ -62,11 +62,12 @@ class DecoderMapping:
     """Description of a family: class names, config members and weight rules."""
 
     architecture: str  # class of its language models, by which folders are recognised
-    # Reads members of GptConfig from config.json, besides those that all families have.
+    # Reads members of GptConfig from config.json, besides those that all families have and those that are `fixed`.
     members: Callable[[Folder], Mapping[str, Any]]
     rules: Sequence[Rule]
     prefixes: tuple[str, ...]  # optional leading parts of the weights' names
     neutral: Neutral  # members of config.json that change no result
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # members of GptConfig that all models of the family have
     ignored: Sequence[str] = ()  # patterns of weights that are constants
     tied: bool = False  # embedding and output share one matrix if config.json does not say it
     changes: Callable[[Folder, GptConfig], Mapping[str, Change]] | None = None  # of weights by a config, by a rule's name
@@ -140,7 +141,7 @@ def _score_rule(folder: Folder, mapping: DecoderMapping, config: GptConfig, scor
 
 
 def _members(folder: Folder, mapping: DecoderMapping, tied: bool) -> dict[str, Any]:
-    return {"vocabulary_size": positive(folder, "vocab_size"), "tied": tied, **mapping.members(folder)}
+    return {"vocabulary_size": positive(folder, "vocab_size"), "tied": tied, **mapping.members(folder), **mapping.fixed}
 
 
 def _rules(folder: Folder, mapping: DecoderMapping, config: GptConfig, output: bool = True) -> Sequence[Rule]:

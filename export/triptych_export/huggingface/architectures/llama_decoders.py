@@ -112,10 +112,9 @@ def _ministral_members(folder: Folder) -> dict[str, Any]:
 
 def _cwm_members(folder: Folder) -> dict[str, Any]:
     _check_rotary(folder)
-    members = llama_members(folder, 1_000_000.0, epsilon=1e-5)
+    members = llama_members(folder, 1_000_000.0, epsilon=1e-5, head_dim=128)
     layers = range(members["layers"])
-    nearby = windows(folder, len(layers), [layer for layer in layers if layer % 4], always=True)
-    return {**members, **nearby, "head_dim": positive(folder, "head_dim", 128)}
+    return {**members, **windows(folder, len(layers), [layer for layer in layers if layer % 4], always=True)}
 
 
 def _check_rotary(folder: Folder) -> None:
@@ -124,16 +123,8 @@ def _check_rotary(folder: Folder) -> None:
         raise ValueError("rope_parameters: missing, and their default is not supported")
 
 
-def _qwen2_members(folder: Folder) -> dict[str, Any]:
-    return {**_qwen_members(folder), "input_bias": True, "output_bias": False}
-
-
-def _qwen3_members(folder: Folder) -> dict[str, Any]:
-    return {**_qwen_members(folder), "head_dim": positive(folder, "head_dim", 128), "qk_norm": True}
-
-
-def _qwen_members(folder: Folder) -> dict[str, Any]:
-    members = llama_members(folder)
+def _qwen_members(folder: Folder, head_dim: int | None = None) -> dict[str, Any]:
+    members = llama_members(folder, head_dim=head_dim)
     layers = range(members["layers"])
     return {**members, **windows(folder, len(layers), layers[positive(folder, "max_window_layers", 28, least=0) :])}
 
@@ -161,7 +152,7 @@ def _local_theta(folder: Folder, default: float, former: str = "rope_theta") -> 
 
 def _gemma3_members(folder: Folder) -> dict[str, Any]:
     local_theta = _local_theta(folder, 10_000.0, "rope_local_base_freq")
-    members = llama_members(folder, 1_000_000.0, GLOBAL)
+    members = llama_members(folder, 1_000_000.0, GLOBAL, head_dim=256)
     layers, interval = members["layers"], positive(folder, "sliding_window_pattern", 6)
     nearby = windows(folder, layers, but_each(interval, layers), always=True)
     if both := flag(folder, "use_bidirectional_attention", False):
@@ -172,14 +163,12 @@ def _gemma3_members(folder: Folder) -> dict[str, Any]:
         **_gemma_attention(folder),
         "bidirectional": both,
         "local_theta": local_theta,
-        "qk_norm": True,
-        "output_norm": True,
         "embedding_scale": members["model_dim"] ** 0.5,
     }
 
 
 def _gemma2_members(folder: Folder) -> dict[str, Any]:
-    members = llama_members(folder)
+    members = llama_members(folder, head_dim=256)
     layers = members["layers"]
     return {
         **members,
@@ -187,13 +176,8 @@ def _gemma2_members(folder: Folder) -> dict[str, Any]:
         "attention_cap": _cap(folder, "attn_logit_softcapping", 50.0),
         "logit_cap": _cap(folder, "final_logit_softcapping", 30.0),
         **_gemma_attention(folder),
-        "output_norm": True,
         "embedding_scale": members["model_dim"] ** 0.5,
     }
-
-
-def _vault_gemma_members(folder: Folder) -> dict[str, Any]:
-    return {**_gemma2_members(folder), "output_norm": False}
 
 
 def _cap(folder: Folder, name: str, default: float) -> float:
@@ -204,23 +188,17 @@ def _cap(folder: Folder, name: str, default: float) -> float:
 
 def _gemma_attention(folder: Folder) -> dict[str, Any]:
     return {
-        "head_dim": positive(folder, "head_dim", 256),
         "activation": activation(folder, "hidden_activation", "gelu_pytorch_tanh"),
         "attention_scale": positive(folder, "query_pre_attn_scalar", 256) ** -0.5,
     }
 
 
 def _gemma_members(folder: Folder) -> dict[str, Any]:
-    members = llama_members(folder)
+    members = llama_members(folder, head_dim=256)
     given = activation(folder, "hidden_activation", "gelu_pytorch_tanh")
     if folder.config.get("hidden_act") not in (None, "gelu"):  # "gelu" means its approximation here
         given = activation(folder, "hidden_act")
-    head_dim, scale = positive(folder, "head_dim", 256), members["model_dim"] ** 0.5
-    return {**members, "head_dim": head_dim, "activation": given, "embedding_scale": scale}
-
-
-def _phi3_members(folder: Folder) -> dict[str, Any]:
-    return mistral_members(folder, 0, rotated=1.0, epsilon=1e-5)
+    return {**members, "activation": given, "embedding_scale": members["model_dim"] ** 0.5}
 
 
 def _granite_members(folder: Folder) -> dict[str, Any]:
@@ -259,7 +237,6 @@ def _lfm2_members(folder: Folder) -> dict[str, Any]:
     return {
         **members,
         "feedforward_dim": _lfm2_width(folder),
-        "qk_norm": True,
         "convolution_layers": [layer for layer, kind in enumerate(kinds) if kind == CONVOLUTION],
         "convolution_reach": positive(folder, "conv_L_cache", 3),
         "convolution_bias": flag(folder, "conv_bias", False),
@@ -284,31 +261,11 @@ def _ernie_members(folder: Folder) -> dict[str, Any]:
     return {**llama_members(folder, 500_000.0, epsilon=1e-5), **dict.fromkeys(BIASES, flag(folder, "use_bias", False))}
 
 
-def _helium_members(folder: Folder) -> dict[str, Any]:
-    return {**llama_members(folder, 100_000.0, epsilon=1e-8), "output_bias": False}
-
-
-def _glm_members(folder: Folder) -> dict[str, Any]:
-    return {**llama_members(folder, rotated=0.5, epsilon=1.5625e-7), "output_bias": False}
-
-
-def _glm4_members(folder: Folder) -> dict[str, Any]:
-    return {**_glm_members(folder), "output_norm": True}
-
-
-def _olmo_members(folder: Folder) -> dict[str, Any]:
-    return {**llama_members(folder), "norm_kind": "layer", "norm_epsilon": 1e-5, "norm_bias": False}
-
-
-def _olmo2_members(folder: Folder) -> dict[str, Any]:
-    return {**llama_members(folder, epsilon=1e-5), **OUTPUT_NORMS, "whole_norm": True}
-
-
 def _olmo3_members(folder: Folder) -> dict[str, Any]:
     local_theta = _local_theta(folder, 500_000.0)
     members = llama_members(folder, 500_000.0, GLOBAL, epsilon=1e-5)
     nearby = windows(folder, members["layers"], but_each(4, members["layers"]), always=True)
-    return {**members, **nearby, **OUTPUT_NORMS, "whole_norm": True, "local_theta": local_theta}
+    return {**members, **nearby, "local_theta": local_theta}
 
 
 def _exaone4_members(folder: Folder) -> dict[str, Any]:
@@ -318,29 +275,18 @@ def _exaone4_members(folder: Folder) -> dict[str, Any]:
     interval = 1 if listed else positive(folder, "sliding_window_pattern", 4)
     members |= windows(folder, layers, but_each(interval, layers), always=mixed)
     unrotated = sorted(set(range(layers)) - set(members["window_layers"])) if mixed else []
-    return {**members, **OUTPUT_NORMS, "unrotated_layers": unrotated}
+    return {**members, "unrotated_layers": unrotated}
 
 
 def _seed_oss_members(folder: Folder) -> dict[str, Any]:
     biases = {"input_bias": flag(folder, "attention_bias", True), "output_bias": flag(folder, "attention_out_bias", False)}
-    return {**llama_members(folder), "head_dim": positive(folder, "head_dim", 128), **biases}
-
-
-def _arcee_members(folder: Folder) -> dict[str, Any]:
-    return {**llama_members(folder, epsilon=1e-5, function="relu2"), "gated": False}
-
-
-def _hunyuan_members(folder: Folder) -> dict[str, Any]:
-    return {**llama_members(folder, epsilon=1e-5), "bias": False, "qk_norm": True, "late_norm": True}
+    return {**llama_members(folder, head_dim=128), **biases}
 
 
 def _nanochat_members(folder: Folder) -> dict[str, Any]:
     if flag(folder, "tie_word_embeddings", False):
         raise ValueError("tie_word_embeddings: True is not supported: embeddings are normalised, and the output matrix is not")
-    return {
-        **{**llama_members(folder, function="relu2"), "bias": False, "gated": False, "qk_norm": True, "late_norm": True},
-        "logit_cap": _cap(folder, "final_logit_softcapping", 15.0),
-    }
+    return {**llama_members(folder, function="relu2"), "logit_cap": _cap(folder, "final_logit_softcapping", 15.0)}
 
 
 def _nanochat_changes(_: Folder, config: GptConfig) -> Mapping[str, Change]:
@@ -360,7 +306,7 @@ def _nanochat_changes(_: Folder, config: GptConfig) -> Mapping[str, Change]:
 
 def _apertus_members(folder: Folder) -> dict[str, Any]:
     _check_rotary(folder)
-    return {**llama_members(folder, 12_000_000.0, epsilon=1e-5, function=XIELU), "gated": False, "qk_norm": True}
+    return llama_members(folder, 12_000_000.0, epsilon=1e-5, function=XIELU)
 
 
 def _below(weight: Tensor) -> Tensor:
@@ -368,9 +314,10 @@ def _below(weight: Tensor) -> Tensor:
     return 0.5 + softplus(weight)
 
 
-def _plus_one_rules(norms: Mapping[str, str]) -> Sequence[Rule]:
-    """Rules of norms from whose stored weights 1 was subtracted, by our names; biases, if there are any, are as in others."""
-    return [Rule(f"{ours}.weight", f"{theirs}.weight", change=lambda weight: weight + 1) for ours, theirs in norms.items()]
+def _plus_one_rules(rules: Sequence[Rule]) -> Sequence[Rule]:
+    """Rules of a family from whose norms' stored weights 1 was subtracted; biases, if there are any, are as in others."""
+    norms = [(rule.ours, rule.theirs[0]) for rule in rules if rule.ours.endswith("norm")]
+    return [*(Rule(f"{ours}.weight", f"{theirs}.weight", change=lambda weight: weight + 1) for ours, theirs in norms), *rules]
 
 
 def _ones(weight: Tensor) -> Tensor:
@@ -413,22 +360,6 @@ NANOCHAT_RULES = (
     Rule(f"{LAYERS}.feedforward.contract", f"{LAYERS}.mlp.fc2"),
     *UNWEIGHTED_RULES,
 )
-GEMMA3_NORMS = {
-    f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
-    f"{LAYERS}.attention_residual.output_norm": f"{LAYERS}.post_attention_layernorm",
-    f"{LAYERS}.attention.query_norm": f"{LAYERS}.self_attn.q_norm",
-    f"{LAYERS}.attention.key_norm": f"{LAYERS}.self_attn.k_norm",
-    f"{LAYERS}.feedforward_residual.norm": f"{LAYERS}.pre_feedforward_layernorm",
-    f"{LAYERS}.feedforward_residual.output_norm": f"{LAYERS}.post_feedforward_layernorm",
-    "norm": "norm",
-}
-GEMMA3_RULES = (*_plus_one_rules(GEMMA3_NORMS), *LLAMA_RULES)
-NORMS = {
-    f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
-    f"{LAYERS}.feedforward_residual.norm": f"{LAYERS}.post_attention_layernorm",
-    "norm": "norm",
-}
-GEMMA_RULES = (*_plus_one_rules(NORMS), *LLAMA_RULES)
 GLM_RULES = (
     *split_rules(f"{LAYERS}.mlp.gate_up_proj", f"{LAYERS}.feedforward.gate", f"{LAYERS}.feedforward.expand"),
     *LLAMA_RULES,
@@ -442,6 +373,10 @@ OLMO2_RULES = (
     Rule(f"{LAYERS}.attention_residual.output_norm", f"{LAYERS}.post_attention_layernorm"),
     Rule(f"{LAYERS}.feedforward_residual.output_norm", f"{LAYERS}.post_feedforward_layernorm"),
     *LLAMA_RULES,
+)
+GEMMA_RULES = _plus_one_rules(LLAMA_RULES)
+GEMMA3_RULES = _plus_one_rules(
+    (Rule(f"{LAYERS}.feedforward_residual.norm", f"{LAYERS}.pre_feedforward_layernorm"), *OLMO2_RULES)
 )
 GRANITE4_RULES = (
     *split_rules(f"{LAYERS}.shared_mlp.input_linear", f"{LAYERS}.feedforward.gate", f"{LAYERS}.feedforward.expand"),
@@ -465,26 +400,32 @@ LFM2_RULES = (
 PHI3_RULES = (Rule(QUERY_KEY_VALUE, f"{LAYERS}.self_attn.qkv_proj"), *GLM_RULES)
 _llama = partial(DecoderMapping, rules=LLAMA_RULES, prefixes=("model.",), neutral=NEUTRAL, ignored=CONSTANTS)
 _gemma = partial(_llama, neutral=GEMMA_NEUTRAL, tied=True)
+_glm = partial(_llama, members=partial(llama_members, rotated=0.5, epsilon=1.5625e-7), changes=neighbours_rotated)
+_olmo2 = partial(_llama, rules=OLMO2_RULES, fixed={**OUTPUT_NORMS, "whole_norm": True})
 LLAMAS: Mapping[str, DecoderMapping] = {
     "apertus": _llama(
         *("ApertusForCausalLM", _apertus_members),
+        fixed={"gated": False, "qk_norm": True},
         rules=APERTUS_RULES,
         neutral=APERTUS_NEUTRAL,
         ignored=(*CONSTANTS, "*.act_fn.beta", "*.act_fn.bias", "*.act_fn.eps"),  # transformers writes the first as the second
     ),
-    "arcee": _llama("ArceeForCausalLM", _arcee_members),
+    "arcee": _llama("ArceeForCausalLM", partial(llama_members, epsilon=1e-5, function="relu2"), fixed={"gated": False}),
     "cwm": _llama("CwmForCausalLM", _cwm_members),
     "ernie4_5": _llama("Ernie4_5ForCausalLM", _ernie_members, changes=neighbours_rotated, tied=True),
     "exaone4": _llama(
         *("Exaone4ForCausalLM", _exaone4_members),
         rules=OLMO2_RULES,
+        fixed=OUTPUT_NORMS,
         neutral={**NEUTRAL, **neutral("sliding_window_pattern")},
     ),
     "gemma": _gemma("GemmaForCausalLM", _gemma_members, rules=GEMMA_RULES),
-    "gemma2": _gemma("Gemma2ForCausalLM", _gemma2_members, rules=GEMMA3_RULES),
-    "gemma3_text": _gemma("Gemma3ForCausalLM", _gemma3_members, rules=GEMMA3_RULES),
-    "glm": _llama("GlmForCausalLM", _glm_members, rules=GLM_RULES, changes=neighbours_rotated),
-    "glm4": _llama("Glm4ForCausalLM", _glm4_members, rules=GLM4_RULES, changes=neighbours_rotated),
+    "gemma2": _gemma("Gemma2ForCausalLM", _gemma2_members, rules=GEMMA3_RULES, fixed={"output_norm": True}),
+    "gemma3_text": _gemma(
+        "Gemma3ForCausalLM", _gemma3_members, rules=GEMMA3_RULES, fixed={"qk_norm": True, "output_norm": True}
+    ),
+    "glm": _glm("GlmForCausalLM", rules=GLM_RULES, fixed={"output_bias": False}),
+    "glm4": _glm("Glm4ForCausalLM", rules=GLM4_RULES, fixed={"output_bias": False, "output_norm": True}),
     "granite": _llama("GraniteForCausalLM", _granite_members, changes=_granite_changes),
     "granitemoehybrid": _llama(
         *("GraniteMoeHybridForCausalLM", _granite4_members),
@@ -492,20 +433,45 @@ LLAMAS: Mapping[str, DecoderMapping] = {
         changes=_granite_changes,
         neutral=GRANITE4_NEUTRAL,
     ),
-    "helium": _llama("HeliumForCausalLM", _helium_members, changes=neighbours_rotated),
-    HUNYUAN: _llama("HunYuanDenseV1ForCausalLM", _hunyuan_members, rules=HUNYUAN_RULES, neutral=HUNYUAN_NEUTRAL),
-    "lfm2": _llama("Lfm2ForCausalLM", _lfm2_members, rules=LFM2_RULES, neutral=LFM2_NEUTRAL, tied=True),
+    "helium": _llama(
+        *("HeliumForCausalLM", partial(llama_members, default_theta=100_000.0, epsilon=1e-8)),
+        fixed={"output_bias": False},
+        changes=neighbours_rotated,
+    ),
+    HUNYUAN: _llama(
+        *("HunYuanDenseV1ForCausalLM", partial(llama_members, epsilon=1e-5)),
+        rules=HUNYUAN_RULES,
+        fixed={"bias": False, "qk_norm": True, "late_norm": True},
+        neutral=HUNYUAN_NEUTRAL,
+    ),
+    "lfm2": _llama(
+        *("Lfm2ForCausalLM", _lfm2_members), rules=LFM2_RULES, fixed={"qk_norm": True}, neutral=LFM2_NEUTRAL, tied=True
+    ),
     "llama": _llama("LlamaForCausalLM", llama_members),
     "ministral": _llama("MinistralForCausalLM", _ministral_members),
     "mistral": _llama("MistralForCausalLM", mistral_members),
-    "nanochat": _llama("NanoChatForCausalLM", _nanochat_members, rules=NANOCHAT_RULES, changes=_nanochat_changes),
-    "olmo": _llama("OlmoForCausalLM", _olmo_members, rules=UNWEIGHTED_RULES),
-    "olmo2": _llama("Olmo2ForCausalLM", _olmo2_members, rules=OLMO2_RULES),
-    "olmo3": _llama("Olmo3ForCausalLM", _olmo3_members, rules=OLMO2_RULES),
-    "phi3": _llama("Phi3ForCausalLM", _phi3_members, rules=PHI3_RULES, changes=first_rotated, neutral=PHI3_NEUTRAL),
-    "qwen2": _llama("Qwen2ForCausalLM", _qwen2_members),
-    "qwen3": _llama("Qwen3ForCausalLM", _qwen3_members),
+    "nanochat": _llama(
+        *("NanoChatForCausalLM", _nanochat_members),
+        rules=NANOCHAT_RULES,
+        fixed={"bias": False, "gated": False, "qk_norm": True, "late_norm": True},
+        changes=_nanochat_changes,
+    ),
+    "olmo": _llama(
+        *("OlmoForCausalLM", llama_members),
+        rules=UNWEIGHTED_RULES,
+        fixed={"norm_kind": "layer", "norm_epsilon": 1e-5, "norm_bias": False},
+    ),
+    "olmo2": _olmo2("Olmo2ForCausalLM", partial(llama_members, epsilon=1e-5)),
+    "olmo3": _olmo2("Olmo3ForCausalLM", _olmo3_members),
+    "phi3": _llama(
+        *("Phi3ForCausalLM", partial(mistral_members, default_window=0, rotated=1.0, epsilon=1e-5)),
+        rules=PHI3_RULES,
+        changes=first_rotated,
+        neutral=PHI3_NEUTRAL,
+    ),
+    "qwen2": _llama("Qwen2ForCausalLM", _qwen_members, fixed={"input_bias": True, "output_bias": False}),
+    "qwen3": _llama("Qwen3ForCausalLM", partial(_qwen_members, head_dim=128), fixed={"qk_norm": True}),
     "seed_oss": _llama("SeedOssForCausalLM", _seed_oss_members, neutral={**NEUTRAL, **neutral("residual_dropout")}),
     "smollm3": _llama("SmolLM3ForCausalLM", _smollm3_members, tied=True),
-    "vaultgemma": _gemma("VaultGemmaForCausalLM", _vault_gemma_members, rules=GEMMA3_RULES),
+    "vaultgemma": _gemma("VaultGemmaForCausalLM", _gemma2_members, rules=GEMMA3_RULES),
 }
