@@ -8,7 +8,8 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE, WordPiece
@@ -85,8 +86,7 @@ def decoder_tokenizer(folder: Folder) -> Tokenizer:
         return fast_tokenizer(folder, tokens)
     named = [name.removesuffix("Fast") for name in named_classes(folder)]
     if not (named[0] in GPT2_CLASSES if named else folder.model_type in GPT2_MODELS):
-        # Others cut texts in ways that only this file says.
-        raise SourceError(f"{folder.path}: no {FAST}; save the tokenizer with transformers, which writes it")
+        _only_fast(folder, tokens)
     tokenizer = byte_level(folder, tokens)
     first = tokens.name("bos_token")
     if folder.members(CONFIG).get("add_bos_token") and first:
@@ -115,7 +115,7 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
             made = TranslationTokenizers(made.source, fast_tokenizer(folder, tokens), bare=True)
     else:
         made = TranslationTokenizers(family.make(folder, tokens))
-    framed = tokens.name("cls_token") and family.make is not _blenderbot  # whose sources have an end token only
+    framed = tokens.name("cls_token") and family is not BLENDERBOT  # whose sources have an end token only
     if _adds_nothing(made.source) and not made.bare and framed:
         _frame_texts(made.source, folder, family, tokens)
     frame = made.source.encode("").ids
@@ -202,7 +202,8 @@ def _t5(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     return _tokenizer(folder, model, tokens, extra)
 
 
-def _big_bird(folder: Folder, _tokens: SpecialTokens) -> Tokenizer:
+def _only_fast(folder: Folder, _tokens: SpecialTokens) -> NoReturn:
+    """Raise SourceError about a folder without the only file that says how its tokenizer cuts texts."""
     raise SourceError(f"{folder.path}: no {FAST}; save the tokenizer with transformers, which writes it")
 
 
@@ -264,31 +265,29 @@ def word_piece(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     return tokenizer
 
 
-def byte_level(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
-    """Load the tokenizer of vocab.json and merges.txt, without post-processor; raises SourceError if a file cannot be read."""
+def byte_level(folder: Folder, tokens: SpecialTokens, spaced: bool = False) -> Tokenizer:
+    """Load the tokenizer of vocab.json and merges.txt, without post-processor.
+
+    With `spaced`, it puts a space before a text unless a file forbids it.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
     names = read_names(folder, "vocab.json")
     try:
         model = BPE.from_file(str(folder.path / "vocab.json"), str(folder.path / "merges.txt"))
     except Exception as error:  # tokenizers raises bare Exception
         raise SourceError(f"{folder.path}: vocab.json and merges.txt do not make a tokenizer: {error}") from error
     tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space(folder))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space(folder, spaced))
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens([*tokens.within(names), *tokens.behind(names)])
     return tokenizer
 
 
-def _blenderbot(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
-    """Load a tokenizer that puts a space before a text unless a file forbids it."""
-    tokenizer = byte_level(folder, tokens)
-    spaced = folder.members(CONFIG).get("add_prefix_space", True)
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
-    return tokenizer
-
-
-def adds_space(folder: Folder) -> bool:
+def adds_space(folder: Folder, default: bool = False) -> bool:
     """Tell whether a space is put before a text's first word."""
-    return bool(folder.members(CONFIG).get("add_prefix_space", False))
+    return bool(folder.members(CONFIG).get("add_prefix_space", default))
 
 
 def read_names(folder: Folder, file: str) -> list[str]:
@@ -305,16 +304,17 @@ def read_names(folder: Folder, file: str) -> list[str]:
     return sorted(ids, key=ids.__getitem__)
 
 
+BLENDERBOT = Family(partial(byte_level, spaced=True), FAIRSEQ)
 FAMILIES = {
-    "BertTokenizer": Family(word_piece, BERT),
-    "DistilBertTokenizer": Family(word_piece, BERT),
+    **dict.fromkeys(
+        ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "SqueezeBertTokenizer"), Family(word_piece, BERT)
+    ),
     "MPNetTokenizer": Family(word_piece, {**FAIRSEQ, "unk_token": "[UNK]"}),
     "DebertaV2Tokenizer": Family(_deberta, BERT),
     "AlbertTokenizer": Family(_albert, ALBERT),
-    "BigBirdTokenizer": Family(_big_bird, ALBERT),
-    "RobertaTokenizer": Family(byte_level, FAIRSEQ),
-    "BartTokenizer": Family(byte_level, FAIRSEQ),
-    "BlenderbotTokenizer": Family(_blenderbot, FAIRSEQ),
+    "BigBirdTokenizer": Family(_only_fast, ALBERT),
+    **dict.fromkeys(("RobertaTokenizer", "BartTokenizer", "MvpTokenizer"), Family(byte_level, FAIRSEQ)),
+    "BlenderbotTokenizer": BLENDERBOT,
     "XLMRobertaTokenizer": Family(_fairseq(), FAIRSEQ),
     "CamembertTokenizer": Family(_camembert, FAIRSEQ),
     "MBartTokenizer": Family(_fairseq(language_codes.MBART), FAIRSEQ),
@@ -323,48 +323,31 @@ FAMILIES = {
     "M2M100Tokenizer": Family(_m2m100, {**PLAIN, "bos_token": "<s>"}),
     "MarianTokenizer": Family(_marian_source, PLAIN),
     "PegasusTokenizer": Family(_pegasus, {**PLAIN, "mask_token": "<mask_2>"}),
-    "T5Tokenizer": Family(_t5, PLAIN),
+    **dict.fromkeys(("T5Tokenizer", "MT5Tokenizer"), Family(_t5, PLAIN)),
 }
-FAMILIES["MT5Tokenizer"] = FAMILIES["T5Tokenizer"]
-FAMILIES["MvpTokenizer"] = FAMILIES["BartTokenizer"]
-FAMILIES["ElectraTokenizer"] = FAMILIES["SqueezeBertTokenizer"] = FAMILIES["BertTokenizer"]
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend", "GPT2Tokenizer", "GPT2TokenizerFast")
 GPT2_CLASSES = ("GPT2Tokenizer", "CodeGenTokenizer")
 GPT2_MODELS = ("gpt2", "gpt_neo", "gptj", "codegen", "opt")  # whose tokenizers are of these classes
-CLASSES = {
-    "bert": "BertTokenizer",
-    "distilbert": "DistilBertTokenizer",
-    "electra": "BertTokenizer",
-    "ernie": "BertTokenizer",
-    "megatron-bert": "BertTokenizer",
-    "squeezebert": "BertTokenizer",
-    "roformer": "BertTokenizer",
-    "big_bird": "BigBirdTokenizer",
-    "albert": "AlbertTokenizer",
-    "mpnet": "MPNetTokenizer",
-    "modernbert": "BertTokenizer",  # whose special tokens it has; its vocabulary is in tokenizer.json
-    "nomic_bert": "BertTokenizer",
-    "gte": "XLMRobertaTokenizer",
-    "jina_embeddings_v3": "XLMRobertaTokenizer",
-    "new": "XLMRobertaTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-    "roberta": "RobertaTokenizer",
-    "roberta-prelayernorm": "RobertaTokenizer",
-    "ibert": "RobertaTokenizer",
-    "data2vec-text": "RobertaTokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-    "xlm-roberta-xl": "XLMRobertaTokenizer",
-    "camembert": "CamembertTokenizer",
-    "bart": "BartTokenizer",
-    "mvp": "BartTokenizer",
-    "blenderbot": "BlenderbotTokenizer",
-    "mbart": "MBartTokenizer",
-    "marian": "MarianTokenizer",
-    "pegasus": "PegasusTokenizer",
-    "t5": "T5Tokenizer",
-    "mt5": "T5Tokenizer",
-    "umt5": "T5Tokenizer",
+# Model types by the class of their tokenizers, where the files name none.
+BERT_TYPES = "bert distilbert electra ernie megatron-bert squeezebert roformer nomic_bert"
+BERT_TYPES += " modernbert"  # whose special tokens it has; its vocabulary is in tokenizer.json
+TYPES = {
+    "AlbertTokenizer": "albert",
+    "BartTokenizer": "bart mvp",
+    "BertTokenizer": BERT_TYPES,
+    "BigBirdTokenizer": "big_bird",
+    "BlenderbotTokenizer": "blenderbot",
+    "CamembertTokenizer": "camembert",
+    "DebertaV2Tokenizer": "deberta-v2",
+    "MBartTokenizer": "mbart",
+    "MPNetTokenizer": "mpnet",
+    "MarianTokenizer": "marian",
+    "PegasusTokenizer": "pegasus",
+    "RobertaTokenizer": "roberta roberta-prelayernorm ibert data2vec-text",
+    "T5Tokenizer": "t5 mt5 umt5",
+    "XLMRobertaTokenizer": "xlm-roberta xlm-roberta-xl gte new jina_embeddings_v3",
 }
+CLASSES = {kind: name for name, kinds in TYPES.items() for kind in kinds.split()}
 
 
 def _family(folder: Folder) -> Family:
