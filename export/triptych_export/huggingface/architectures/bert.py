@@ -56,6 +56,12 @@ ALBERT_NEUTRAL = {
     ),
 }
 CLASSIFIER, SPAN, POOLER = Rule("classifier", "classifier"), Rule("span", "qa_outputs"), Rule("pooler.dense", "pooler.dense")
+DENSE_CLASSIFIER = (Rule("pooler.dense", "classifier.dense"), Rule("classifier", "classifier.out_proj"))
+
+
+def usual_heads(masked: Sequence[Rule], text: Sequence[Rule] = (POOLER, CLASSIFIER)) -> Mapping[str, Sequence[Rule]]:
+    """Rules of the heads of most families; `masked` and `text` are those for masked tokens and for labels of texts."""
+    return {BARE: (), MASKED: masked, TEXT: text, TOKENS: (CLASSIFIER,), ANSWER: (SPAN,)}
 
 
 def masked_rules(dense: str, norm: str, projection: str, bias: str = "") -> tuple[Rule, ...]:
@@ -170,13 +176,7 @@ ROBERTA = TextMapping(
         *embedding_rules("lm_head.decoder.weight", positions=lambda rows: rows[_unused_positions(config) :]),
         *BERT_LAYERS,
     ),
-    heads={
-        BARE: (),
-        MASKED: masked_rules("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"),
-        TEXT: (Rule("pooler.dense", "classifier.dense"), Rule("classifier", "classifier.out_proj")),
-        TOKENS: (CLASSIFIER,),
-        ANSWER: (SPAN,),
-    },
+    heads=usual_heads(masked_rules("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"), DENSE_CLASSIFIER),
     prefixes=("roberta.", "data2vec_text."),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "lm_head.*", "classifier.*", "qa_outputs.*"),
 )
@@ -236,13 +236,10 @@ ALBERT = TextMapping(
         Rule("bert.embedding.projection", "encoder.embedding_hidden_mapping_in"),
         *block_rules(LAYERS, ALBERT_LAYER, [f"attention.{part}" for part in QUERY_KEY_VALUE], *ALBERT_BLOCK),
     ),
-    heads={
-        BARE: (),
-        MASKED: masked_rules("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias"),
-        TEXT: (Rule("pooler.dense", "pooler"), CLASSIFIER),
-        TOKENS: (CLASSIFIER,),
-        ANSWER: (SPAN,),
-    },
+    heads=usual_heads(
+        masked_rules("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias"),
+        (Rule("pooler.dense", "pooler"), CLASSIFIER),
+    ),
     prefixes=("albert.",),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "predictions.*", "sop_*", "classifier.*", "qa_outputs.*"),
 )
@@ -250,13 +247,10 @@ DISTILBERT = TextMapping(
     classes=("DistilBert",),
     config=_distilbert_config,
     encoder=lambda _config: (*embedding_rules("vocab_projector.weight"), *DISTILBERT_LAYERS),
-    heads={
-        BARE: (),
-        MASKED: masked_rules("vocab_transform", "vocab_layer_norm", "vocab_projector"),
-        TEXT: (Rule("pooler.dense", "pre_classifier"), CLASSIFIER),
-        TOKENS: (CLASSIFIER,),
-        ANSWER: (SPAN,),
-    },
+    heads=usual_heads(
+        masked_rules("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+        (Rule("pooler.dense", "pre_classifier"), CLASSIFIER),
+    ),
     prefixes=("distilbert.",),
     ignored=("*position_ids", "vocab_*", "pre_classifier.*", "classifier.*", "qa_outputs.*"),
 )
@@ -384,7 +378,7 @@ DEBERTA = TextMapping(
         Rule("bert.distance_norm", "encoder.LayerNorm"),
         *block_rules(LAYERS, "encoder.layer.{i}", [f"{name}_proj" for name in BERT_INPUTS], *BERT_BLOCK),
     ),
-    heads={BARE: (), MASKED: BERT_PREDICTIONS, TEXT: (POOLER, CLASSIFIER), TOKENS: (CLASSIFIER,), ANSWER: (SPAN,)},
+    heads=usual_heads(BERT_PREDICTIONS),
     prefixes=("deberta.",),
     ignored=("*embeddings.position_*", "*pooler.*", "*_predictions.*", "cls.*", "classifier.*", "qa_outputs.*"),
 )

@@ -15,11 +15,14 @@ from triptych_export.huggingface.architectures.bert import (
     BERT,
     BERT_INPUTS,
     BERT_NEUTRAL,
+    BERT_PREDICTIONS,
+    DENSE_CLASSIFIER,
     LAYERS,
     QUERY_KEY_VALUE,
     ROBERTA,
     bert_config,
     embedding_rules,
+    usual_heads,
 )
 from triptych_export.huggingface.checkpoint.config import ANSWER, PRETRAINING, TEXT, activation, integer
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
@@ -110,12 +113,11 @@ def _neighbours_apart(heads: int, rows: Tensor) -> Tensor:
     return torch.cat((parts[:2].transpose(2, 3).flatten(0, 3), parts[2].flatten(0, 2)))
 
 
-DENSE_CLASSIFIER = (Rule("pooler.dense", "classifier.dense"), Rule("classifier", "classifier.out_proj"))
 ROFORMER = TextMapping(
     classes=("RoFormer",),
     config=_roformer_config,
     encoder=_roformer_rules,
-    heads={**{head: BERT.heads[head] for head in BERT.heads if head != PRETRAINING}, TEXT: DENSE_CLASSIFIER},
+    heads=usual_heads(BERT_PREDICTIONS, DENSE_CLASSIFIER),
     prefixes=("roformer.",),
     ignored=("*embed_positions.weight", *BERT.ignored),
 )
