@@ -255,6 +255,7 @@ def test_members_that_are_null_or_switched_off_change_nothing(variant: str, tmp_
         ("exaone4", {"sliding_window_pattern": "LLLG"}),
         ("hunyuan", {"use_qk_norm": True, "norm_type": "hf_rms", "num_experts": 1, "moe_topk": 1, "use_cla": False}),
         ("llama", {"transformers.js_config": {"kv_cache_dtype": {"fp16": "float16"}}}),  # SmolLM2
+        ("llama", {"resid_pdrop": 0.1, "hidden_dropout": 0.1, "init_std": 0.02}),  # which matter in training alone
         ("neox", {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "custom_pipelines": {"text-generation": {}}}),
         ("opt", {"learned_embeddings": True, "scale_embeddings": False}),  # Galactica
         ("phi3", {"full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False, "mlp_bias": False}),  # Phi-4-mini

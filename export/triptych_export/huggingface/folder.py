@@ -42,7 +42,7 @@ LFS = b"version https://git-lfs.github.com/"
 Neutral = Mapping[str, tuple[object, ...]]  # by name: the values that change no result; none: all of them
 
 
-def neutral(names: str, **values: tuple[object, ...]) -> Neutral:
+def neutral(names: str = "", **values: tuple[object, ...]) -> Neutral:
     """Make a table of neutral members: `names`, with any value, and those with the given values only."""
     return dict.fromkeys(names.split(), ()) | values
 

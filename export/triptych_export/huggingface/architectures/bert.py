@@ -40,16 +40,16 @@ BERT_NEUTRAL = {
 ERNIE_NEUTRAL = {**BERT_NEUTRAL, **neutral("task_type_vocab_size enable_recompute")}
 DISTILBERT_NEUTRAL = {
     **ENCODER,
-    **neutral("dropout attention_dropout qa_dropout seq_classif_dropout sinusoidal_pos_embds tie_weights_"),
+    **neutral("sinusoidal_pos_embds tie_weights_"),
 }
 # Transformers computes 32 buckets, whatever this says.
-MPNET_NEUTRAL = {**BERT_NEUTRAL, **neutral("", relative_attention_num_buckets=(32,))}
-ELECTRA_NEUTRAL = {**BERT_NEUTRAL, **neutral("summary_activation summary_last_dropout summary_type summary_use_proj")}
+MPNET_NEUTRAL = {**BERT_NEUTRAL, **neutral(relative_attention_num_buckets=(32,))}
+ELECTRA_NEUTRAL = {**BERT_NEUTRAL, **neutral("summary_activation summary_type summary_use_proj")}
 # Files of the first ALBERTs name options of its authors' code.
 ALBERT_NEUTRAL = {
     **ENCODER,
     **neutral(
-        "classifier_dropout_prob down_scale_factor gap_size layers_to_keep net_structure_type num_memory_blocks",
+        "down_scale_factor gap_size layers_to_keep net_structure_type num_memory_blocks",
         num_hidden_groups=(1,),
         inner_group_num=(1,),
         position_embedding_type=("absolute",),
@@ -262,7 +262,7 @@ MODERNBERT_NEUTRAL = {
     **ENCODER,
     **neutral(
         """
-        attention_dropout embedding_dropout mlp_dropout initializer_cutoff_factor deterministic_flash_attn reference_compile
+        deterministic_flash_attn reference_compile
         repad_logits_with_grad sparse_prediction sparse_pred_ignore_index layer_norm_eps global_attn_every_n_layers
         global_rope_theta local_rope_theta
         """,
@@ -344,7 +344,7 @@ DEBERTA_NEEDS: Mapping[str, tuple[object, Sequence[object]]] = {
 }
 DEBERTA_NEUTRAL = {
     **ENCODER,
-    **neutral("pooler_dropout pooler_hidden_size cls_dropout", type_vocab_size=(0,), conv_kernel_size=(0,)),
+    **neutral("pooler_hidden_size", type_vocab_size=(0,), conv_kernel_size=(0,)),
 }
 
 

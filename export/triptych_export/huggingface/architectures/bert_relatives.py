@@ -37,8 +37,8 @@ SQUEEZE_NEUTRAL = {  # shapes of weights say how many groups there are
     **BERT_NEUTRAL,
     **neutral("embedding_size q_groups k_groups v_groups post_attention_groups intermediate_groups output_groups"),
 }
-ROFORMER_NEUTRAL = {**BERT_NEUTRAL, **neutral("", rotary_value=(False,))}
-BIG_BIRD_NEUTRAL = {**BERT_NEUTRAL, **neutral("", rescale_embeddings=(False,), use_bias=(True,))}
+ROFORMER_NEUTRAL = {**BERT_NEUTRAL, **neutral(rotary_value=(False,))}
+BIG_BIRD_NEUTRAL = {**BERT_NEUTRAL, **neutral(rescale_embeddings=(False,), use_bias=(True,))}
 SQUEEZE_EPSILON = 1e-12  # of the layers' norms, whatever config.json says
 SPARSE, FULL = "block_sparse", "original_full"
 

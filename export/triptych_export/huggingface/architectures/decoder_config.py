@@ -19,7 +19,7 @@ HUNYUAN = "hunyuan_v1_dense"
 QUERY_KEY_VALUE = f"{LAYERS}.attention.query_key_value"
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 CONSTANTS = ("*.rotary_emb.inv_freq",)
-DECODER = {**COMMON, **neutral("attention_dropout", is_encoder_decoder=(False,))}
+DECODER = {**COMMON, **neutral(is_encoder_decoder=(False,))}
 # Members of rope_parameters (formerly rope_scaling) by kind: their name in RotaryScaling.
 SCALINGS: Mapping[str, Mapping[str, str]] = {
     "default": {},

@@ -48,7 +48,7 @@ LONGEST_TEXT = 8_192  # tokens of a text to embed or to label
 LANGUAGE_MODEL = re.compile("ForCausalLM$|LMHeadModel$|Model$")  # suffixes of classes
 SCORE = (Rule("classifier", "score", others=["classifier"]),)
 # Members of config.json that change no result of a head.
-HEAD_NEUTRAL = {**ENCODER, **neutral("tie_word_embeddings hidden_dropout", token_classification_bias=(True,))}
+HEAD_NEUTRAL = {**ENCODER, **neutral("tie_word_embeddings", token_classification_bias=(True,))}
 # Padding ids of folders that name none.
 PADS = {
     **{"smollm3": 128_004, "gemma": 0, "gemma2": 0, "gemma3_text": 0, "phi3": 32_000, "glm": 151_329, "glm4": 151_329},

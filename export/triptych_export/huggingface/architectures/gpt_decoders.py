@@ -43,8 +43,7 @@ GPT2_NEUTRAL = {
     **DECODER,
     **neutral(
         """
-        n_ctx embd_pdrop resid_pdrop attn_pdrop reorder_and_upcast_attn
-        summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+        n_ctx reorder_and_upcast_attn summary_activation summary_proj_to_labels summary_type summary_use_proj
         attention_softmax_in_fp32 scale_attention_softmax_in_fp32 num_key_value_heads
         inference_runner max_batch_size max_sequence_length pad_key_length pre_allocate_kv_cache validate_runner_input
         """,
@@ -56,7 +55,7 @@ GPT2_NEUTRAL = {
 BLOOM_NEUTRAL = {
     **DECODER,
     **neutral(
-        "hidden_dropout pretraining_tp slow_but_exact offset_alibi attention_softmax_in_fp32 bias_dropout_fusion "
+        "pretraining_tp slow_but_exact offset_alibi attention_softmax_in_fp32 bias_dropout_fusion "
         "masked_softmax_fusion skip_bias_add skip_bias_add_qkv",
         apply_residual_connection_post_layernorm=(False,),
     ),
@@ -64,7 +63,7 @@ BLOOM_NEUTRAL = {
 OPT_NEUTRAL = {
     **DECODER,
     **neutral(
-        "dropout activation_dropout layerdrop init_std prefix",
+        "prefix",
         learned_embeddings=(True,),
         scale_embeddings=(False,),
         do_layer_norm_before=(True,),
@@ -72,14 +71,13 @@ OPT_NEUTRAL = {
         _remove_final_layer_norm=(False,),
     ),
 }
-NEOX_NEUTRAL = {**DECODER, **neutral("hidden_dropout classifier_dropout attention_probs_dropout_prob hidden_dropout_prob")}
-NEO_NEUTRAL = {**GPT2_NEUTRAL, **neutral("resid_dropout embed_dropout classifier_dropout attention_types")}
-PHI_NEUTRAL = {**DECODER, **neutral("embd_pdrop resid_pdrop", qk_layernorm=(False,))}
-STABLELM_NEUTRAL = {**DECODER, **neutral("hidden_dropout", qk_layernorm=(False,), use_parallel_residual=(False,))}
+NEO_NEUTRAL = {**GPT2_NEUTRAL, **neutral("attention_types")}
+PHI_NEUTRAL = {**DECODER, **neutral(qk_layernorm=(False,))}
+STABLELM_NEUTRAL = {**DECODER, **neutral(qk_layernorm=(False,), use_parallel_residual=(False,))}
 FALCON_NEUTRAL = {
     **DECODER,
     **neutral(
-        "hidden_dropout apply_residual_connection_post_layernorm num_kv_heads",  # of the new architecture alone
+        "apply_residual_connection_post_layernorm num_kv_heads",  # of the new architecture alone
         alibi=(False,),
         new_decoder_architecture=(False,),
         parallel_attn=(True,),
@@ -104,8 +102,7 @@ STARCODER_NEUTRAL = {
     **DECODER,
     **neutral(
         # The last ones are of GPTBigCode, and not read here.
-        "residual_dropout embedding_dropout activation_function layer_norm_epsilon scale_attn_weights "
-        "attention_softmax_in_fp32 scale_attention_softmax_in_fp32",
+        "activation_function layer_norm_epsilon scale_attn_weights attention_softmax_in_fp32 scale_attention_softmax_in_fp32",
         norm_type=("layer_norm",),
         mlp_type=("default",),
     ),
@@ -417,7 +414,7 @@ GPTS: Mapping[str, DecoderMapping] = {
         tied=True,
     ),
     "gpt_neox": DecoderMapping(
-        *("GPTNeoXForCausalLM", _neox_members, NEOX_RULES, ("gpt_neox.",), NEOX_NEUTRAL),
+        *("GPTNeoXForCausalLM", _neox_members, NEOX_RULES, ("gpt_neox.",), DECODER),
         ignored=(*CONSTANTS, "*.attention.bias", "*.attention.masked_bias"),
         changes=_grouped,
     ),
@@ -430,7 +427,7 @@ GPTS: Mapping[str, DecoderMapping] = {
     "starcoder2": _modern("Starcoder2ForCausalLM", _starcoder2_members, STARCODER_RULES, neutral=STARCODER_NEUTRAL, tied=True),
     "xglm": _modern(
         *("XGLMForCausalLM", _xglm_members, XGLM_RULES),
-        neutral={**DECODER, **neutral("dropout activation_dropout layerdrop init_std")},
+        neutral=DECODER,
         ignored=("*embed_positions.weights",),  # old files also store the sinusoids
         changes=_xglm_changes,
         tied=True,

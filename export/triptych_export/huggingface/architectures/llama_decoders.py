@@ -50,7 +50,7 @@ GEMMA_NEUTRAL = {
     **DECODER,
     **neutral("_sliding_window_pattern cache_implementation", use_bidirectional_attention=(False,)),  # soft caps are null
 }
-APERTUS_NEUTRAL = {**NEUTRAL, **neutral("hidden_dropout", post_norm=(False,), qk_norm=(True,))}
+APERTUS_NEUTRAL = {**NEUTRAL, **neutral(post_norm=(False,), qk_norm=(True,))}
 HUNYUAN_NEUTRAL = {
     **NEUTRAL,
     **neutral(
@@ -73,7 +73,7 @@ HUNYUAN_NEUTRAL = {
 GRANITE4_NEUTRAL = {
     **NEUTRAL,
     **neutral(  # of state-space layers and experts, which dense models do not have
-        "init_method mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head mamba_d_state mamba_expand mamba_n_groups "
+        "mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head mamba_d_state mamba_expand mamba_n_groups "
         "mamba_n_heads mamba_proj_bias time_step_limit num_experts_per_tok output_router_logits router_aux_loss_coef "
         "intermediate_size",
         normalization_function=("rmsnorm",),
@@ -91,10 +91,7 @@ LFM2_NEUTRAL = {  # other names of members, and how weights were drawn
 }
 PHI3_NEUTRAL = {
     **NEUTRAL,
-    **neutral(
-        "embd_pdrop resid_pdrop original_max_position_embeddings full_attn_mod interpolate_factor",
-        lm_head_bias=(False,),
-    ),
+    **neutral("original_max_position_embeddings full_attn_mod interpolate_factor", lm_head_bias=(False,)),
 }
 
 
@@ -471,7 +468,7 @@ LLAMAS: Mapping[str, DecoderMapping] = {
     ),
     "qwen2": _llama("Qwen2ForCausalLM", _qwen_members, fixed={"input_bias": True, "output_bias": False}),
     "qwen3": _llama("Qwen3ForCausalLM", partial(_qwen_members, head_dim=128), fixed={"qk_norm": True}),
-    "seed_oss": _llama("SeedOssForCausalLM", _seed_oss_members, neutral={**NEUTRAL, **neutral("residual_dropout")}),
+    "seed_oss": _llama("SeedOssForCausalLM", _seed_oss_members),
     "smollm3": _llama("SmolLM3ForCausalLM", _smollm3_members, tied=True),
     "vaultgemma": _gemma("VaultGemmaForCausalLM", _gemma2_members, rules=GEMMA3_RULES),
 }

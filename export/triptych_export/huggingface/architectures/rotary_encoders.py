@@ -26,9 +26,9 @@ NOMIC_NEUTRAL = {
     **ENCODER,
     **neutral(
         """
-        activation_function attn_pdrop embd_pdrop resid_pdrop dense_seq_output fused_bias_fc fused_dropout_add_ln
+        activation_function dense_seq_output fused_bias_fc fused_dropout_add_ln
         max_trained_positions n_positions pad_vocab_size_multiple parallel_block_tied_norm reorder_and_upcast_attn
-        rotary_scaling_factor summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+        rotary_scaling_factor summary_activation summary_proj_to_labels summary_type summary_use_proj
         use_flash_attn use_xentropy
         """,
         causal=(False,),

@@ -12,16 +12,24 @@ BARE, MASKED, PRETRAINING = "Model", "ForMaskedLM", "ForPreTraining"
 CAUSAL = "ForCausalLM"
 TEXT, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
 
+# Members that matter in training alone: how often values are left out, and how weights are drawn.
+TRAINING = """
+dropout dropout_rate activation_dropout attention_dropout hidden_dropout residual_dropout embedding_dropout mlp_dropout
+pooler_dropout cls_dropout classif_dropout classifier_dropout seq_classif_dropout qa_dropout resid_dropout embed_dropout
+summary_first_dropout summary_last_dropout hidden_dropout_prob attention_probs_dropout_prob classifier_dropout_prob
+attn_pdrop embd_pdrop resid_pdrop layerdrop encoder_layerdrop decoder_layerdrop
+initializer_range initializer_factor initializer_cutoff_factor init_std init_method
+"""
 COMMON = neutral(
     """
     _name_or_path _model_name_or_path _commit_hash _attn_implementation_autoset architectures auto_map model_type
     tokenizer_class transformers_version use_cache output_past output_attentions output_hidden_states return_dict torchscript
     use_bfloat16 dtype torch_dtype
-    initializer_range gradient_checkpointing chunk_size_feed_forward tf_legacy_loss finetuning_task task_specific_params
+    gradient_checkpointing chunk_size_feed_forward tf_legacy_loss finetuning_task task_specific_params
     label2id id2label num_labels _num_labels problem_type language name custom_pipelines transformers.js_config
     bos_token_id eos_token_id pad_token_id cls_token_id sep_token_id unk_token_id decoder_start_token_id
     """
-    + " ".join(MEMBERS),
+    + " ".join((TRAINING, *MEMBERS)),
     is_decoder=(False,),
     add_cross_attention=(False,),
     cross_attention_hidden_size=(None,),
@@ -31,18 +39,12 @@ COMMON = neutral(
 ENCODER = {
     **COMMON,
     **neutral(
-        # The last two are what sentence-transformers does to a cross-encoder's logit; requests choose the logit or its sigmoid.
-        "hidden_dropout_prob attention_probs_dropout_prob classifier_dropout "
+        # What sentence-transformers does to a cross-encoder's logit; requests choose the logit or its sigmoid.
         "sentence_transformers sbert_ce_default_activation_function",
         is_encoder_decoder=(False,),
     ),
 }
-ENCODER_DECODER = {
-    **COMMON,
-    **neutral(
-        "dropout attention_dropout activation_dropout classifier_dropout classif_dropout prefix", is_encoder_decoder=(True,)
-    ),
-}
+ENCODER_DECODER = {**COMMON, **neutral("prefix", is_encoder_decoder=(True,))}
 
 
 def check_members(folder: Folder, table: Neutral, ours: bool = False) -> None:

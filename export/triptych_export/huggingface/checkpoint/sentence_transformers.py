@@ -65,7 +65,7 @@ DENSE_RULES, NORM_RULES = (Rule("0", "linear"),), (Rule("0", "norm"),)
 PROMPT_OF_PAIRS = (
     "default_prompt_name is not supported of a cross-encoder; save the model without it, and add the prompt to queries"
 )
-KNOWN_OF_NORMALIZE = neutral("", module_input_name=(VECTOR,), module_output_name=(VECTOR,))
+KNOWN_OF_NORMALIZE = neutral(module_input_name=(VECTOR,), module_output_name=(VECTOR,))
 KNOWN_OF_MODEL = neutral(
     "__version__ prompts default_prompt_name similarity_fn_name requirements", model_type=("SentenceTransformer",)
 )

@@ -28,7 +28,7 @@ BART_NEUTRAL = {
     **ENCODER_DECODER,
     **neutral(
         """
-        init_std encoder_layerdrop decoder_layerdrop num_hidden_layers normalize_before normalize_embedding add_final_layer_norm
+        num_hidden_layers normalize_before normalize_embedding add_final_layer_norm
         add_bias_logits static_position_embeddings extra_pos_embeddings do_blenderbot_90_layernorm
         replacing_rate student_encoder_layers student_decoder_layers
         """
