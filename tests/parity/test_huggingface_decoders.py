@@ -269,11 +269,14 @@ def test_unused_members_of_published_files_are_known(variant: str, members: dict
     assert load_decoder(tmp_path).model.config == expected
 
 
-def test_masks_of_older_codegen_files_are_ignored(tmp_path: Path) -> None:
-    small_decoder("codegen", tmp_path)
+@pytest.mark.parametrize(("variant", "names"), [("codegen", ["causal_mask"]), ("gpt2", ["bias", "masked_bias"])])
+def test_masks_of_older_files_are_ignored(variant: str, names: list[str], tmp_path: Path) -> None:
+    small_decoder(variant, tmp_path)
+    expected = load_decoder(tmp_path).model.config
     weights = load_file(tmp_path / "model.safetensors")
-    save_file({**weights, "transformer.h.0.attn.causal_mask": torch.ones(1, 1, 4, 4)}, tmp_path / "model.safetensors")
-    assert load_decoder(tmp_path).model.config.layers == 1
+    masks = {f"transformer.h.0.attn.{name}": torch.ones(1, 1, 4, 4) for name in names}
+    save_file({**weights, **masks}, tmp_path / "model.safetensors")
+    assert load_decoder(tmp_path).model.config == expected
 
 
 DEFAULTS = [
