@@ -21,12 +21,8 @@ TIMM_WRAPPER = "timm_wrapper"
 # Files to download. Safetensors are preferred; a model's pickles are fetched only if there are none.
 WANTED = ("*.json", "*.jinja", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*", "*_Dense/pytorch_model.bin")
 ADAPTER = "adapter_config.json"
-PLACES = (
-    f"*/{CONFIG}",
-    f"*/{ADAPTER}",
-    f"snapshots/*/{CONFIG}",
-    f"snapshots/*/{ADAPTER}",
-)  # Trainer's; the hub's cache
+# Where a checkpoint may be in a folder that is none itself: Trainer's folders, and the hub's cache.
+PLACES = [f"{place}/{name}" for place in ("*", "snapshots/*") for name in (CONFIG, ADAPTER)]
 REMEDIES = {  # of folders without weights, by a file
     ADAPTER: "it holds a PEFT adapter: merge it into its base model (merge_and_unload), and save that with its tokenizer",
     "tf_model.h5": "load it in transformers 4 with from_tf=True, and save it",

@@ -170,12 +170,12 @@ def open_gguf(path: Path) -> "GgufFolder":
 class GgufFolder(Folder):
     """One GGUF file."""
 
-    metadata: Mapping[str, Any] = ()  # type: ignore[assignment]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     reader: Any = None
 
     @property
     def family(self) -> GgufFamily:
-        """The architecture's."""
+        """Description of the file's architecture."""
         return FAMILIES[self.metadata["general.architecture"]]
 
     @cached_property

@@ -212,7 +212,7 @@ def _tokenizers(folder: CTranslate2Folder, sources: list[str], targets: list[str
         _check_ids(folder, made.target or made.source, targets)
         return made
     if folder.has(FAST):
-        source, target = (fast_tokenizer(folder, read_special_tokens(folder, {})) for _ in range(2))
+        source, target = (fast_tokenizer(folder, read_special_tokens(folder)) for _ in range(2))
         _check_ids(folder, source, sources)
         _check_ids(folder, target, targets)
         frame = source.encode("").ids

@@ -111,7 +111,7 @@ def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool, bare: bool = 
 
 def _number(folder: Folder, tokenizer: Tokenizer, name: str) -> int | None:
     """Return the id of a special token that the files name, or that usually has this role; None if there is none."""
-    named = read_special_tokens(folder, {}).name(name)
+    named = read_special_tokens(folder).name(name)
     numbers = (tokenizer.token_to_id(token) for token in (named, *USUAL_TOKENS[name]) if token)
     return next((number for number in numbers if number is not None), None)
 
@@ -206,7 +206,7 @@ def assemble(
     if others := ", ".join(f"{name}: {text!r}" for name, text in settings.prompts.items() if text not in {"", settings.prompt}):
         # There they replace the default one, which a bundle puts before every text.
         notes["prompts_not_available" if settings.prompt or settings.chats else "prompts"] = others
-    if markers := [token.content for token in read_special_tokens(folder, {}).additional]:
+    if markers := [token.content for token in read_special_tokens(folder).additional]:
         notes["special_tokens_read_as_text"] = ", ".join(markers[:SHOWN]) + (", ..." if len(markers) > SHOWN else "")
     # config.json does not say whether a classifier was trained on pairs or single texts
     both = isinstance(model, BertForSequenceClassification)

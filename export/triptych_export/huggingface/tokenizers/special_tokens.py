@@ -74,15 +74,15 @@ def special_token(content: str, lstrip: bool = False) -> AddedToken:
     return AddedToken(content, lstrip=lstrip, normalized=False, special=True)
 
 
-def read_special_tokens(folder: Folder, defaults: Mapping[str, AddedToken]) -> SpecialTokens:
-    """Read the special tokens of a folder; `defaults` are those of the family by role.
+def read_special_tokens(folder: Folder, defaults: Mapping[str, AddedToken] | None = None) -> SpecialTokens:
+    """Read the special tokens of a folder; `defaults` are those of the family by role, if there are any.
 
     Raises:
         SourceError: a file cannot be read.
     """
     config = folder.members(CONFIG)
     files = (config, folder.members("special_tokens_map.json"))
-    roles = dict(defaults)
+    roles = dict(defaults or {})
     for role in ROLES:
         given = next((file[role] for file in files if file.get(role)), None)
         if isinstance(given, dict):

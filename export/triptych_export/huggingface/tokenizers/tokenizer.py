@@ -81,7 +81,7 @@ def decoder_tokenizer(folder: Folder) -> Tokenizer:
     Raises:
         SourceError: there is no tokenizer in the folder, or one that cannot be used.
     """
-    tokens = read_special_tokens(folder, {})
+    tokens = read_special_tokens(folder)
     if folder.has(FAST):
         return fast_tokenizer(folder, tokens)
     named = [name.removesuffix("Fast") for name in named_classes(folder)]
