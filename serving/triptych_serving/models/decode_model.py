@@ -1,5 +1,6 @@
 """The base of models that decode: devices and graphs behind one engine, and streams of what it decodes."""
 
+import logging
 import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,11 +14,13 @@ from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
 from triptych_serving.decoding.lane_factory import LaneGraphs
 from triptych_serving.errors import DeviceError
 from triptych_serving.models.model import Model
-from triptych_serving.runtime.cpu_info import integer_extension, usable_cpus
+from triptych_serving.runtime.cpu_info import integer_extension, usable_cpus, usable_memory
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.model_devices import ModelDevices
 from triptych_serving.runtime.session import SessionPlace
 from triptych_serving.scheduling.request import Call, Listener, Row
+
+logger = logging.getLogger(__name__)
 
 Lanes = TypeVar("Lanes", bound=LaneGraphs)
 
@@ -81,6 +84,13 @@ class DecodeModel(Model, Generic[Lanes]):
             after_failure.callback(self.engine.close, drain=False)
             self.engine.start(self.lanes.open_all() if eager else ())
             after_failure.pop_all()
+        memory = usable_memory()
+        if not engine.on_gpus and self.engine.bytes > memory // 2:
+            logger.warning(
+                "%s: caches may take %s MB of %s MB of memory, if all rows are as long as the model allows; "
+                "choose fewer --slots or --workers",
+                *(what, f"{self.engine.bytes / 1e6:,.0f}", f"{memory / 1e6:,.0f}"),
+            )
 
     def _resources(self, kernels: Path | None) -> str:
         """Describe devices, precision with its instructions, and memory, for the log; `kernels`: library of CPU sessions."""
