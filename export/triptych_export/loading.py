@@ -19,7 +19,9 @@ from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.adapters import merge_adapter
 from triptych_export.huggingface.architectures import registry
 from triptych_export.huggingface.architectures.ctranslate2 import CTranslate2Folder, is_ctranslate2, load_ctranslate2
+from triptych_export.huggingface.architectures.image_classifiers import load_zero_shot
 from triptych_export.huggingface.architectures.kept import keep_files
+from triptych_export.huggingface.architectures.zero_shot import CLIP_MODEL, read_prompts
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.generation import FILE as GENERATION_CONFIG
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
@@ -106,6 +108,8 @@ def open_checkpoint(name: str, options: ExportOptions, scratch: Path) -> Opened:
         TrainingError: a checkpoint of triptych_training, or a file of samples, cannot be read.
         ParityError: our model does not compute what that of transformers computes.
     """
+    if (options.labels or options.templates) and (_is_kept(Path(name)) or is_word_file(Path(name))):
+        raise SourceError(f"labels, hypothesis_template: only for a {CLIP_MODEL}; {name} is none")
     if _is_kept(Path(name)):
         return _open_graphs(Path(name), options)
     if options.config_from:
@@ -130,6 +134,8 @@ def open_checkpoint(name: str, options: ExportOptions, scratch: Path) -> Opened:
 
 def _open_folder(folder: Folder, options: ExportOptions) -> Opened:
     """Open a folder, or a GGUF file, that has all weights."""
+    if (options.labels or options.templates) and not (folder.has(CONFIG) and folder.architecture == CLIP_MODEL):
+        raise SourceError(f"labels, hypothesis_template: only for a {CLIP_MODEL} of transformers; {folder.path} is none")
     if opened := _open_other_formats(folder, options):
         return opened
     if options.ignore_config:
@@ -169,6 +175,14 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
             f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, "
             "types of Hugging Face, and those of timm with a pretrained_cfg"
         )
+    if folder.architecture == CLIP_MODEL:
+        if options.source_language or options.target_language:
+            raise SourceError(f"source_language, target_language: not for a {CLIP_MODEL}, {folder.path}")
+        prompts = read_prompts(options.labels, options.templates)
+        zero_shot = load_zero_shot(folder, prompts)
+        folder = _noted(folder, "original", compare_with_original(folder, zero_shot, options.allow_different))
+        folder = _noted(folder, "zero_shot", prompts.describe())
+        return Opened(_family(zero_shot, folder, options), weight_files(folder.path), folder.origin)
     graphs = () if weight_files(folder.path) else weight_graphs(folder.path)
     try:
         loaded = registry.load(folder, options.source_language, options.target_language)

@@ -44,6 +44,8 @@ class ExportOptions:
     allow_untrained: bool = False
     # Folder with config.json and the tokenizer or image processor of ONNX files that have none beside them.
     config_from: Path | None = None
+    labels: Path | None = None  # file with the labels of a zero-shot image classifier (CLIP), one a line
+    templates: Sequence[str] = ()  # make a prompt of each label, in place of {}; empty: "This is a photo of {}."
 
     def check(self) -> None:
         """Reject contradictory options; raises SourceError if a precision is unknown or does not fit the other options."""

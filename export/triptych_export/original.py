@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
@@ -34,6 +35,7 @@ from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
 from triptych_training.models.bert import BertForEmbedding, BertForPretraining, BertForSequenceClassification, BertModel
 from triptych_training.models.image_gpt import ImageGpt
+from triptych_training.models.vit import CosineClassifier
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 INPUTS, TARGET_TOKENS, SEED = 8, 16, 21
@@ -190,7 +192,12 @@ def _labels(model: BertModel, inputs: Tensor, answer: Any, scored: Scored | None
 
 def _images(theirs: Any, model: nn.Module, size: tuple[int, int]) -> Iterator[Compared]:
     """Compare the logits of generated images."""
+    classifier = getattr(model, "classifier", None)
     for pixels in generate_images(INPUTS, *size):
         image = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
         given = {"input_ids": model.closeness(image).argmax(-1)} if isinstance(model, ImageGpt) else {"pixel_values": image}
-        yield "logits", theirs(**given).logits, model(image)
+        if isinstance(classifier, CosineClassifier):  # its weights are of transformers' text encoder
+            features = functional.normalize(theirs.get_image_features(image).pooler_output, dim=-1)
+            yield "logits", functional.linear(features, classifier.weight), model(image)
+        else:
+            yield "logits", theirs(**given).logits, model(image)

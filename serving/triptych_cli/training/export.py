@@ -51,6 +51,18 @@ from triptych_cli.common.options import refuse_given, text_of
     help="Sentence pairs, texts, images or inputs (.npz) for the parity check.  [default: the checkpoint's own]",
 )
 @click.option(
+    "--labels",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Labels of a zero-shot image classifier (CLIP), one a line.",
+)
+@click.option(
+    "--hypothesis-template",
+    "templates",
+    multiple=True,
+    metavar="TEXT",
+    help="Prompt of each label, which replaces {}; several are averaged. Repeatable.  [default: This is a photo of {}.]",
+)
+@click.option(
     "--ignore-config",
     multiple=True,
     metavar="KEY",

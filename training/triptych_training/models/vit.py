@@ -180,6 +180,18 @@ class Vit(nn.Module):
         return logits
 
 
+class CosineClassifier(nn.Linear):
+    """Cosines of a projection of the model's states with the rows of `weight`, one for each label, times their lengths."""
+
+    def __init__(self, model_dim: int, projection_dim: int, classes: int) -> None:
+        super().__init__(projection_dim, classes, bias=False)
+        self.projection = nn.Linear(model_dim, projection_dim, bias=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """`[B, E]` -> `[B, classes]`."""
+        return super().forward(functional.normalize(self.projection(states), dim=-1))
+
+
 def pool(states: Tensor, norm: nn.Module, config: VitConfig) -> Tensor:
     """Compute what the classifier reads, `[B, E]` or `[B, 2E]`, of the last layer's states `[B, T, E]`."""
     if config.pooling == FIRST:

@@ -20,12 +20,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from triptych_export.errors import SourceError
+from triptych_export.huggingface.architectures.zero_shot import Prompts, label_vectors
 from triptych_export.huggingface.checkpoint.config import (
     COMMON,
     ENCODER,
     SINGLE_LABEL,
     activation,
     check_architecture,
+    check_members,
     flag,
     integer,
 )
@@ -36,7 +38,7 @@ from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_training.checkpoints.encoder import ImageCheckpoint, ImageModel, ImagePreprocessing
 from triptych_training.models.pvt import LINEAR, VERSION_1, VERSION_2, Pvt, PvtConfig
 from triptych_training.models.swin import Swin, SwinConfig
-from triptych_training.models.vit import BOTH, FIRST, MEAN, MEAN_FIRST, Vit, VitConfig
+from triptych_training.models.vit import BOTH, FIRST, MEAN, MEAN_FIRST, CosineClassifier, Vit, VitConfig
 
 DEIT, DEIT_WITH_TEACHER = "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"
 QUERY_KEY_VALUE = ("query", "key", "value")
@@ -149,6 +151,7 @@ CLIP_NEUTRAL = {
     **COMMON,
     **neutral("text_config vision_config initializer_factor logit_scale_init_value projection_dim tie_word_embeddings"),
 }
+ZERO_SHOT_NEUTRAL = {**CLIP_NEUTRAL, **neutral("text_config_dict vision_config_dict")}  # compared with transformers anyway
 VISION_NEUTRAL = {**COMMON, **neutral("attention_dropout dropout initializer_factor projection_dim vision_use_head")}
 IGNORED = ("*pooler.*", "*.mask_token")
 
@@ -267,6 +270,32 @@ def load_clip(folder: Folder) -> ImageCheckpoint:
         return _load(folder, (f"{name}ForImageClassification",), make, CLIP_RULES, ignored, prefix="vision_model.")
     finally:
         folder.closed.append((f"{CONFIG} ({vision.inner})", vision.config.unread, VISION_NEUTRAL))
+
+
+def load_zero_shot(folder: Folder, prompts: Prompts) -> ImageCheckpoint:
+    """Load CLIP's image encoder as a classifier, whose weights are the vectors of prompts; see `_load` for errors."""
+    vision, weights = replace(folder, inner="vision_config"), open_weights(folder.path)
+    image, shape = read_image_processor(folder), weights.get("visual_projection.weight")
+    vectors = label_vectors(folder, prompts)
+
+    def make() -> Vit:
+        members = _vit_members(vision, 32, 1e-5) | {"activation": activation(vision, "hidden_act", "quick_gelu")}
+        config = VitConfig(len(prompts.labels), **members, embedding_norm=True)
+        model = Vit(config)
+        model.classifier = CosineClassifier(config.model_dim, shape[0] if shape else 1, config.classes)
+        return model
+
+    model = make_model(folder, make)
+    rules = (
+        Rule("classifier.weight", "logit_scale", change=lambda scale: scale.exp() * vectors.to(scale.device)),
+        Rule("classifier.projection", "visual_projection"),
+        *CLIP_RULES,
+    )
+    ignored = ("*text_model.*", "text_projection.*", "*.position_ids")
+    load_rules(model, weights, rules, ignored, prefixes=("vision_model.",))
+    folder.closed.append((f"{CONFIG} ({vision.inner})", vision.config.unread, VISION_NEUTRAL))
+    check_members(folder, ZERO_SHOT_NEUTRAL)
+    return ImageCheckpoint(model, prompts.labels, image, {"architecture": folder.architecture}, family=folder.model_type)
 
 
 def load_swin(folder: Folder) -> ImageCheckpoint:
