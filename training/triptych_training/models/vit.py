@@ -190,8 +190,9 @@ class CosineClassifier(nn.Linear):
     def forward(self, states: Tensor) -> Tensor:
         """`[B, E]` -> `[B, classes]`."""
         # int8 leaves three-dimensional matrices alone; rounding would show in cosines, whose factor is 100 in published models.
-        directions = functional.normalize(states[None] @ self.projection.weight.t()[None], dim=-1)
-        return (directions @ self.weight.t()[None])[0]
+        projected = states[None] @ self.projection.weight.t()[None]
+        lengths = projected.norm(dim=-1, keepdim=True)  # `normalize` would compute shapes, which CUDA graphs cannot
+        return ((projected / lengths) @ self.weight.t()[None])[0]
 
 
 def pool(states: Tensor, norm: nn.Module, config: VitConfig) -> Tensor:
