@@ -16,6 +16,7 @@ from triptych_training.models.blocks import BlockConfig, EncoderLayer, ImageMode
 STEMS = ("patch", "convolution", "deep")
 FIRST, MEAN, MEAN_FIRST, BOTH = "first", "mean", "mean-first", "both"
 POOLINGS = (FIRST, MEAN, MEAN_FIRST, BOTH)
+SHORTEST = 1e-12  # length of a projection, which is divided by it
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,8 @@ class CosineClassifier(nn.Linear):
         """`[B, E]` -> `[B, classes]`."""
         # int8 leaves three-dimensional matrices alone; rounding would show in cosines, whose factor is 100 in published models.
         projected = states[None] @ self.projection.weight.t()[None]
-        lengths = projected.norm(dim=-1, keepdim=True)  # `normalize` would compute shapes, which CUDA graphs cannot
+        # `normalize` would compute shapes, which CUDA graphs cannot.
+        lengths = projected.norm(dim=-1, keepdim=True).clamp_min(SHORTEST)
         return ((projected / lengths) @ self.weight.t()[None])[0]
 
 
