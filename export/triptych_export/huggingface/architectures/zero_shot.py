@@ -74,6 +74,7 @@ def label_vectors(folder: Folder, prompts: Prompts) -> Tensor:
     """
     try:
         transformers = importlib.import_module("transformers")
+        transformers.utils.logging.disable_progress_bar()
         model = getattr(transformers, CLIP_MODEL).from_pretrained(folder.path, local_files_only=True).float().eval()
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder.path, local_files_only=True)
     except Exception as error:  # whatever the library raises for a checkpoint that it cannot load
