@@ -1,4 +1,4 @@
-"""What models that decode say of the memory that they may need."""
+"""Warnings about memory that models which translate or continue texts may need."""
 
 from contextlib import closing
 
