@@ -149,10 +149,10 @@ PVT_NEUTRAL = {**BACKBONE, **neutral("hidden_size num_layers image_size")}
 # Members of config.json, and of its `vision_config`.
 CLIP_NEUTRAL = {
     **COMMON,
-    **neutral("text_config vision_config initializer_factor logit_scale_init_value projection_dim tie_word_embeddings"),
+    **neutral("text_config vision_config logit_scale_init_value projection_dim tie_word_embeddings"),
 }
 ZERO_SHOT_NEUTRAL = {**CLIP_NEUTRAL, **neutral("text_config_dict vision_config_dict")}  # compared with transformers anyway
-VISION_NEUTRAL = {**COMMON, **neutral("attention_dropout dropout initializer_factor projection_dim vision_use_head")}
+VISION_NEUTRAL = {**COMMON, **neutral("projection_dim vision_use_head")}
 IGNORED = ("*pooler.*", "*.mask_token")
 
 

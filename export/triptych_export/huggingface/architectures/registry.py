@@ -18,7 +18,7 @@ from triptych_export.huggingface.architectures import (
 from triptych_export.huggingface.architectures.decoders import HEAD_NEUTRAL, load_decoder, load_states
 from triptych_export.huggingface.architectures.gpt_decoders import GPTS
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
-from triptych_export.huggingface.checkpoint.config import TEXT, TOKENS, check_members
+from triptych_export.huggingface.checkpoint.config import ENCODER_DECODER, TEXT, TOKENS, check_members
 from triptych_export.huggingface.checkpoint.sentence_transformers import MODULES
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
 from triptych_export.huggingface.checkpoint.text import load_text
@@ -36,10 +36,10 @@ TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], Translation
     "m2m_100": (bart.load_m2m100, BART_NEUTRAL),
     "marian": (bart.load_marian, bart.MARIAN_NEUTRAL),
     "mbart": (bart.load_mbart, BART_NEUTRAL),
-    "mt5": (t5.load_t5, t5.NEUTRAL),
+    "mt5": (t5.load_t5, ENCODER_DECODER),
     "mvp": (bart.load_bart, bart.MVP_NEUTRAL),
     "pegasus": (bart.load_pegasus, BART_NEUTRAL),
-    "t5": (t5.load_t5, t5.NEUTRAL),
+    "t5": (t5.load_t5, ENCODER_DECODER),
     "umt5": (t5.load_t5, t5.UMT5_NEUTRAL),
 }
 _ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL

@@ -26,8 +26,7 @@ LONGEST = 2_048  # tokens; relative positions have no limit, this one saves memo
 TRAINED = 512  # tokens of the training texts
 TRANSLATION = re.compile(r"translation_(?P<source>\w+)_to_(?P<target>\w+)")
 PROJECTIONS = ("q", "k", "v", "o")
-NEUTRAL = ENCODER_DECODER
-UMT5_NEUTRAL = {**NEUTRAL, **neutral("scalable_attention")}  # in the published files, and transformers does not read it
+UMT5_NEUTRAL = {**ENCODER_DECODER, **neutral("scalable_attention")}  # in the published files, and transformers does not read it
 DEFAULTS: Mapping[str, object] = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
 # An unused weight in T5's first checkpoints.
 IGNORED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
