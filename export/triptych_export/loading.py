@@ -19,7 +19,6 @@ from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.adapters import merge_adapter
 from triptych_export.huggingface.architectures import registry
 from triptych_export.huggingface.architectures.ctranslate2 import CTranslate2Folder, is_ctranslate2, load_ctranslate2
-from triptych_export.huggingface.architectures.image_classifiers import load_zero_shot
 from triptych_export.huggingface.architectures.kept import keep_files
 from triptych_export.huggingface.architectures.zero_shot import CLIP_MODEL, read_prompts
 from triptych_export.huggingface.checkpoint.config import check_members
@@ -108,13 +107,13 @@ def open_checkpoint(name: str, options: ExportOptions, scratch: Path) -> Opened:
         TrainingError: a checkpoint of triptych_training, or a file of samples, cannot be read.
         ParityError: our model does not compute what that of transformers computes.
     """
-    if (options.labels or options.templates) and (_is_kept(Path(name)) or is_word_file(Path(name))):
-        raise SourceError(f"labels, hypothesis_template: only for a {CLIP_MODEL}; {name} is none")
     if _is_kept(Path(name)):
+        _refuse_labels(Path(name), options)
         return _open_graphs(Path(name), options)
     if options.config_from:
         raise SourceError(f"config_from: only for ONNX files; {name} is none")
     if is_word_file(Path(name)):
+        _refuse_labels(Path(name), options)
         return Opened(_static(load_word_file(Path(name)), name, options), (Path(name),), {})
     folder = open_gguf(Path(name)) if name.endswith(SUFFIX) else open_folder(name, options.revision)
     if folder.has(ADAPTER) and not (whole := weight_files(folder.path)):
@@ -134,8 +133,8 @@ def open_checkpoint(name: str, options: ExportOptions, scratch: Path) -> Opened:
 
 def _open_folder(folder: Folder, options: ExportOptions) -> Opened:
     """Open a folder, or a GGUF file, that has all weights."""
-    if (options.labels or options.templates) and not (folder.has(CONFIG) and folder.architecture == CLIP_MODEL):
-        raise SourceError(f"labels, hypothesis_template: only for a {CLIP_MODEL} of transformers; {folder.path} is none")
+    if not (folder.has(CONFIG) and folder.architecture == CLIP_MODEL):
+        _refuse_labels(folder.path, options)
     if opened := _open_other_formats(folder, options):
         return opened
     if options.ignore_config:
@@ -175,17 +174,10 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
             f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, "
             "types of Hugging Face, and those of timm with a pretrained_cfg"
         )
-    if folder.architecture == CLIP_MODEL:
-        if options.source_language or options.target_language:
-            raise SourceError(f"source_language, target_language: not for a {CLIP_MODEL}, {folder.path}")
-        prompts = read_prompts(options.labels, options.templates)
-        zero_shot = load_zero_shot(folder, prompts)
-        folder = _noted(folder, "original", compare_with_original(folder, zero_shot, options.allow_different))
-        folder = _noted(folder, "zero_shot", prompts.describe())
-        return Opened(_family(zero_shot, folder, options), weight_files(folder.path), folder.origin)
+    prompts = read_prompts(options.labels, options.templates) if folder.architecture == CLIP_MODEL else None
     graphs = () if weight_files(folder.path) else weight_graphs(folder.path)
     try:
-        loaded = registry.load(folder, options.source_language, options.target_language)
+        loaded = registry.load(folder, options.source_language, options.target_language, prompts)
     except SourceError as error:
         if not graphs:
             raise
@@ -202,6 +194,8 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
         folder = _noted(folder, "original", f"{names}: served as it is, since no weights can be read from it: {error}")
     else:
         folder = _noted(folder, "original", compare_with_original(folder, loaded, options.allow_different))
+    if prompts is not None:
+        folder = _noted(folder, "zero_shot", prompts.describe())
     return Opened(_family(loaded, folder, options), weight_files(folder.path) or graphs, folder.origin)
 
 
@@ -287,6 +281,11 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
 def _require_samples(folder: Folder, missing: str, wanted: str, found: bool) -> None:
     if not found:
         raise SourceError(f"{folder.path}: holds no {missing} for the parity check; name a file of {wanted} with --valid")
+
+
+def _refuse_labels(path: Path, options: ExportOptions) -> None:
+    if options.labels or options.templates:
+        raise SourceError(f"labels, hypothesis_template: only for a {CLIP_MODEL} of transformers; {path} is none")
 
 
 def _refuse_shortlist(folder: Folder, options: ExportOptions) -> None:

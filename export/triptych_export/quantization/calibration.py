@@ -122,7 +122,7 @@ def _tie_embeddings(model: Gpt | Transformer, result: Gpt | Transformer) -> None
 
 def choose_scale(record: Record, weight: Tensor, static: bool = False) -> InputScale:
     """Choose the scale of one input; `static`: never a scale for each row, which fused attention does not have."""
-    scale, rows = _best_range(record), _some(record.rows)
+    scale, rows = _best_range(record), _some(record.rows, TRIED_ROWS)
     if static or (lost := _lost(rows, _round(rows, scale), weight)) <= COARSE:
         return scale
     largest = rows.abs().amax(1, keepdim=True).clamp_min(TINY)
@@ -159,7 +159,7 @@ def _record(model: nn.Module, samples: Sequence[tuple[Tensor, ...]]) -> tuple[di
             least, most = rows.amin(0), rows.amax(0)
             low[name] = torch.minimum(low.get(name, least), least)
             high[name] = torch.maximum(high.get(name, most), most)
-            parts[name].append(rows[:: -(-len(rows) // share)].clone())
+            parts[name].append(_some(rows, share).clone())
 
         return note
 
@@ -206,7 +206,7 @@ def _choose_factors(record: Record, weights: Sequence[Tensor], limit: int) -> Te
     of_weights = torch.stack([weight.abs().amax(0) for weight in weights]).amax(0).clamp_min(TINY)
     ratio = (largest / of_weights).log2()
     candidates = [(strength * (ratio - ratio.median())).clamp(-24, 24).exp2() for strength in STRENGTHS]
-    part = Record(_some(record.rows), record.low, record.high)
+    part = Record(_some(record.rows, TRIED_ROWS), record.low, record.high)
     errors = [sum(_product_error(part, factors, weight, limit) for weight in weights) for factors in candidates]
     best = min(range(len(candidates)), key=errors.__getitem__)
     return candidates[best] if errors[best] < CLEAR_GAIN * errors[0] else None
@@ -291,9 +291,9 @@ def _round(rows: Tensor, scale: InputScale) -> Tensor:
     return ((rows / scale.scale).round() + scale.zero_point).clamp(0, LEVELS).sub(scale.zero_point) * scale.scale
 
 
-def _some(rows: Tensor) -> Tensor:
-    """Take evenly spaced rows, at most TRIED_ROWS."""
-    return rows[:: -(-len(rows) // TRIED_ROWS)]
+def _some(rows: Tensor, most: int) -> Tensor:
+    """Take evenly spaced rows, at most so many."""
+    return rows[:: -(-len(rows) // most)]
 
 
 def _steps(weight: Tensor, limit: int) -> Tensor:

@@ -27,7 +27,6 @@ from triptych_export.huggingface.checkpoint.config import (
     SINGLE_LABEL,
     activation,
     check_architecture,
-    check_members,
     flag,
     integer,
 )
@@ -294,7 +293,6 @@ def load_zero_shot(folder: Folder, prompts: Prompts) -> ImageCheckpoint:
     ignored = ("*text_model.*", "text_projection.*", "*.position_ids")
     load_rules(model, weights, rules, ignored, prefixes=("vision_model.",))
     folder.closed.append((f"{CONFIG} ({vision.inner})", vision.config.unread, VISION_NEUTRAL))
-    check_members(folder, ZERO_SHOT_NEUTRAL)
     return ImageCheckpoint(model, prompts.labels, image, {"architecture": folder.architecture}, family=folder.model_type)
 
 

@@ -18,6 +18,7 @@ from triptych_export.huggingface.architectures import (
 from triptych_export.huggingface.architectures.decoders import HEAD_NEUTRAL, load_decoder, load_states
 from triptych_export.huggingface.architectures.gpt_decoders import GPTS
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
+from triptych_export.huggingface.architectures.zero_shot import Prompts
 from triptych_export.huggingface.checkpoint.config import ENCODER_DECODER, TEXT, TOKENS, check_members
 from triptych_export.huggingface.checkpoint.sentence_transformers import MODULES
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
@@ -92,17 +93,17 @@ LOADERS: Loaders = {
 DECODERS = {**GPTS, **LLAMAS}
 
 
-def load(folder: Folder, source_language: str = "", target_language: str = "") -> Loaded:
+def load(folder: Folder, source_language: str = "", target_language: str = "", prompts: Prompts | None = None) -> Loaded:
     """Load the model of a folder into our own modules.
 
     Of an encoder-decoder, `source_language` is the only source language to offer, or the name of an undetermined one;
-    `target_language` likewise.
+    `target_language` likewise. With `prompts`, a CLIP becomes a zero-shot classifier.
 
     Raises:
         SourceError: the architecture or a member of config.json is not supported; files are missing, damaged or contradict each
             other; or languages are given for a model that does not translate.
     """
-    neutral, open_model = _loader(folder, source_language, target_language)
+    neutral, open_model = _loader(folder, source_language, target_language, prompts)
     try:
         loaded = open_model()
     except WeightsError:
@@ -112,7 +113,9 @@ def load(folder: Folder, source_language: str = "", target_language: str = "") -
     return loaded
 
 
-def _loader(folder: Folder, source_language: str, target_language: str) -> tuple[Neutral, Callable[[], Loaded]]:
+def _loader(
+    folder: Folder, source_language: str, target_language: str, prompts: Prompts | None
+) -> tuple[Neutral, Callable[[], Loaded]]:
     """Find the neutral members of the folder's `model_type`, and what loads it."""
     if folder.model_type not in {**TRANSLATION_LOADERS, **LOADERS, **DECODERS}:
         groups = {"encoder-decoders": TRANSLATION_LOADERS, "decoders": DECODERS, "encoders": LOADERS}
@@ -132,6 +135,8 @@ def _loader(folder: Folder, source_language: str, target_language: str) -> tuple
         if folder.has(MODULES) or folder.architecture.endswith((TEXT, TOKENS)):  # without an output matrix
             return {**mapping.neutral, **HEAD_NEUTRAL}, lambda: load_states(folder, mapping)
         return mapping.neutral, lambda: load_decoder(folder, mapping)
+    if prompts is not None:
+        return image_classifiers.ZERO_SHOT_NEUTRAL, partial(image_classifiers.load_zero_shot, folder, prompts)
     encode, neutral = LOADERS[folder.model_type]
     return neutral, lambda: encode(folder)
 

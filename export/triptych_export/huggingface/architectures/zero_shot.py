@@ -90,7 +90,8 @@ def label_vectors(folder: Folder, prompts: Prompts) -> Tensor:
             longest, text = max((len(row), text) for row, text in zip(rows, texts, strict=True))
             if longest > limit:
                 raise SourceError(f"labels: the prompt {text!r:.80} has {longest} tokens, the limit is {limit}; shorten it")
-            parts = [tokenizer(texts[at : at + BATCH], padding=True, return_tensors="pt") for at in range(0, len(texts), BATCH)]
+            batches = [{"input_ids": rows[at : at + BATCH]} for at in range(0, len(rows), BATCH)]
+            parts = [tokenizer.pad(batch, return_tensors="pt") for batch in batches]
             features = [model.get_text_features(part["input_ids"], part["attention_mask"]).pooler_output for part in parts]
             total = total + functional.normalize(torch.cat(features), dim=-1)
     return functional.normalize(total, dim=-1).clone()

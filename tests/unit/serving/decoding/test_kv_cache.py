@@ -1,9 +1,7 @@
 """Copies between rows of the host's caches are made together, in order, before anything reads or overwrites them."""
 
-import mmap
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from triptych_serving.bundle.manifest import Limits, TranslationManifest
 from triptych_serving.decoding.kv_cache import HostKVCache, StepArrays
 from triptych_serving.runtime.native.library import LEVEL
 
+from ....fixtures.memory import resident
 from ..toy_graphs import SHAPE, TableEncoder
 from .test_slots import Recording
 
@@ -43,8 +42,3 @@ def test_caches_use_the_memory_of_written_positions_only(manifest: TranslationMa
     before = resident()
     cache.cache[..., 0, :] = 1
     assert resident() - before < cache.bytes // 8  # with huge pages, half
-
-
-def resident() -> int:
-    """Resident bytes of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE

@@ -1,14 +1,14 @@
 """Arrays that share a block of memory."""
 
-import mmap
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from triptych_serving.runtime.arrays import ALIGNMENT, ArrayLayout, ArraySpec, sparse_zeros
 from triptych_serving.runtime.memory import HostMemory, host_view
+
+from ....fixtures.memory import resident
 
 
 def test_host_and_device_have_the_same_layout() -> None:
@@ -35,12 +35,7 @@ def test_host_and_device_have_the_same_layout() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_of_sparse_zeros_is_used_page_by_page() -> None:
     array = sparse_zeros((64, 1 << 20), np.uint8)
-    before = _resident()
+    before = resident()
     array[:, 0] = 1
-    assert _resident() - before < 8 << 20  # huge pages would use all 64 MiB
+    assert resident() - before < 8 << 20  # huge pages would use all 64 MiB
     assert array.sum() == 64
-
-
-def _resident() -> int:
-    """Resident bytes of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
