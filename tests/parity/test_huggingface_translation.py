@@ -86,6 +86,7 @@ PAIRS = {
     "m2m100 untied": [("ha", "en", "")],
     "nllb tied": [("eng_Latn", "deu_Latn", ""), ("deu_Latn", "zho_Hans", "")],
     "nllb legacy": [("fra_Latn", "eng_Latn", "")],
+    "t5 languages": [("zh", "de", "<2de> "), ("de", "sr_Latn", "<2sr_Latn> ")],
     "t5 translator": [("en", "de", "translate English to German: "), ("en", "fr", "translate English to French: ")],
 }
 # Where config.json has settings for a task, which `generate` itself does not read, they are in the generation_config.json too.

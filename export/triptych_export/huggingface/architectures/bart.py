@@ -34,7 +34,12 @@ from triptych_export.huggingface.checkpoint.seq2seq import (
 )
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder, neutral
-from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, translation_tokenizers
+from triptych_export.huggingface.tokenizers.tokenizer import (
+    SMALL100,
+    TranslationTokenizers,
+    named_classes,
+    translation_tokenizers,
+)
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_serving.text.languages import list_languages
@@ -64,6 +69,7 @@ MARIAN_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 0}
 MARIAN_NEUTRAL = {**BART_NEUTRAL, **neutral("decoder_vocab_size")}  # read if the vocabularies are separate
 MVP_NEUTRAL = {**BART_NEUTRAL, **neutral("prompt_length prompt_mid_dim", use_prompt=(False,))}
 BLENDERBOT_NEUTRAL = {**BART_NEUTRAL, **neutral("extra_layer_norm layernorm_variant unk_token_id")}
+SMALL100_NAME = re.compile(r"small-?100", re.IGNORECASE)  # its own files may name M2M100's tokenizer
 MARIAN_TOKEN = r">>(.+)<<"
 LANGUAGE_TOKENS = re.compile("|".join((MBART_TOKEN, M2M100_TOKEN, NLLB_TOKEN, MARIAN_TOKEN)))
 MARIAN_PAIR = re.compile(r"opus-mt-(?:tc-(?:[a-z]+-)*?)?(?P<source>[A-Za-z_]+)-(?P<target>[A-Za-z_]+)$")
@@ -190,10 +196,16 @@ def start_with_target(
 
 
 def m2m100_languages(folder: Folder, tokenizer: Tokenizer, first: int | None) -> CheckpointLanguages:
-    """Read the languages: the source's token precedes the text (or follows it in early NLLB models); the target's is first."""
+    """Read the languages: the source's token precedes the text (or follows it in early NLLB models); the target's is first.
+
+    Sources of SMaLL-100 (Mohammadshahi et al. 2022) have the target's token instead, and targets have none.
+    """
     tokens = language_tokens(tokenizer, NLLB_TOKEN) or language_tokens(tokenizer, M2M100_TOKEN)
     if not tokens:
         return text_to_text(first=first)
+    if SMALL100 in named_classes(folder) or SMALL100_NAME.search(model_name(folder)):
+        targets = {code: TargetFrame(before=(token,)) for code, token in tokens.items()}
+        return CheckpointLanguages(dict.fromkeys(tokens, SourceFrame()), targets)
     legacy = bool(folder.members("tokenizer_config.json").get("legacy_behaviour"))
     return CheckpointLanguages(_source_frames(tokens, after=legacy), _forced_targets(folder, tokens, first))
 

@@ -27,6 +27,7 @@ from triptych_export.huggingface.architectures.bart import (
     mbart_languages,
     start_with_target,
 )
+from triptych_export.huggingface.architectures.t5 import token_languages
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings
 from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, language_tokens, text_to_text
@@ -292,11 +293,12 @@ def _languages(
         return CheckpointLanguages({near: source}, {far: target})
     if language_tokens(tokenizers.source, MBART_TOKEN):
         return mbart_languages(folder, tokenizers, generation, None)
+    before = tokenizers.before(folder, generation.ends[0])
     several = m2m100_languages(folder, tokenizers.source, None)
     for found in (several, marian_languages(folder, tokenizers.source, generation)):
         if {*found.sources, *found.targets} != {UNDETERMINED}:
             return found
-    return text_to_text(tokenizers.before(folder, generation.ends[0]))
+    return token_languages(tokenizers.source, before, generation) or text_to_text(before)
 
 
 def _load_model(folder: CTranslate2Folder, generation: GenerationSettings, sources: int, targets: int) -> Transformer:

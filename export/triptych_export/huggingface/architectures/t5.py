@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 
 from triptych_export.huggingface.checkpoint.config import ACTIVATIONS, ENCODER_DECODER, check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
-from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, text_to_text
+from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, language_tokens, text_to_text
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
 from triptych_export.huggingface.checkpoint.seq2seq import Embeddings, cross_attention_rules, load_model, make_source
 from triptych_export.huggingface.checkpoint.weights import open_weights
@@ -25,6 +26,9 @@ from triptych_text.languages import UNDETERMINED
 LONGEST = 2_048  # tokens; relative positions have no limit, this one saves memory
 TRAINED = 512  # tokens of the training texts
 TRANSLATION = re.compile(r"translation_(?P<source>\w+)_to_(?P<target>\w+)")
+TARGET_TOKEN = (
+    r"<2(.+)>"  # selects a target language of MADLAD-400 (Kudugunta et al. 2023), before the text: "<2de> Good morning."
+)
 PROJECTIONS = ("q", "k", "v", "o")
 UMT5_NEUTRAL = {**ENCODER_DECODER, **neutral("scalable_attention")}  # in the published files, and transformers does not read it
 DEFAULTS: Mapping[str, object] = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
@@ -33,19 +37,22 @@ IGNORED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weig
 
 
 def load_t5(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """Load a T5: a translation model for the prefixes of config.json, or without any (or for "und") a text-to-text model."""
+    """Load a T5: a translation model for the prefixes of config.json or the vocabulary; without, or for "und", text to text."""
     kind = {"t5": "T5", "mt5": "MT5", "umt5": "UMT5"}[folder.model_type]
     old = ("T5WithLMHeadModel",) if kind == "T5" else ()
     # mT5's checkpoints may have been saved by T5's classes.
     check_architecture(folder, f"{kind}ForConditionalGeneration", f"{kind}Model", "T5ForConditionalGeneration", *old)
-    tasks = {} if UNDETERMINED in (source_language, target_language) else _translations(folder)
+    translates = UNDETERMINED not in (source_language, target_language)
+    tasks = _translations(folder) if translates else {}
     first, *others = tasks.values() or [{}]
     agreed = {name: value for name, value in first.items() if name != "prefix" and all(o.get(name) == value for o in others)}
     wanted = {"max_length": integer(folder, "n_positions", TRAINED), **agreed}
     generation = read_generation(folder, LONGEST, DEFAULTS, wanted)
     tokenizers = translation_tokenizers(folder)
     before = tokenizers.before(folder, generation.ends[0])
-    languages = _languages(tasks, before, generation).choose(source_language, target_language)
+    languages = token_languages(tokenizers.source, before, generation) if translates and not tasks else None
+    languages = languages or _task_languages(tasks, before, generation)
+    languages = languages.choose(source_language, target_language)
     weights = open_weights(folder.path)
     config = _members(folder)
     model = load_model(folder, weights, config, generation, Embeddings.of(folder, tied=True), _rules(config), IGNORED)
@@ -139,10 +146,28 @@ def _translations(folder: Folder) -> Mapping[tuple[str, str], Mapping[str, Any]]
     return found if len({source for source, _ in found}) == 1 else {}
 
 
-def _languages(
+def _task_languages(
     tasks: Mapping[tuple[str, str], Mapping[str, Any]], before: Sequence[int], generation: GenerationSettings
 ) -> CheckpointLanguages:
     if not tasks:
         return text_to_text(before, generation.first_token)
     targets = {target: TargetFrame(task["prefix"], forced=generation.forced) for (_, target), task in tasks.items()}
     return CheckpointLanguages({source: SourceFrame(tuple(before)) for source, _ in tasks}, targets)
+
+
+def token_languages(tokenizer: Tokenizer, before: Sequence[int], generation: GenerationSettings) -> CheckpointLanguages | None:
+    """Read the languages of a vocabulary with tokens such as "<2de>", which select targets; None if there are none."""
+    special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    targets, skipped = dict[str, TargetFrame](), list[str]()
+    for code, number in language_tokens(tokenizer, TARGET_TOKEN).items():
+        token = f"<2{code}>"
+        if not is_known(code):
+            skipped.append(code)
+        elif token in special:  # not found in texts
+            targets[code] = TargetFrame(before=(number,), forced=generation.forced)
+        else:
+            targets[code] = TargetFrame(f"{token} ", forced=generation.forced)
+    if not targets:
+        return None
+    notes = {"language_tokens_not_offered": ", ".join(skipped)} if skipped else {}
+    return CheckpointLanguages(dict.fromkeys(targets, SourceFrame(tuple(before))), targets, notes=notes)

@@ -304,6 +304,7 @@ def read_names(folder: Folder, file: str) -> list[str]:
     return sorted(ids, key=ids.__getitem__)
 
 
+SMALL100 = "SMALL100Tokenizer"  # a class that comes with the model
 BLENDERBOT = Family(partial(byte_level, spaced=True), FAIRSEQ)
 FAMILIES = {
     **dict.fromkeys(
@@ -320,7 +321,7 @@ FAMILIES = {
     "MBartTokenizer": Family(_fairseq(language_codes.MBART), FAIRSEQ),
     "MBart50Tokenizer": Family(_fairseq(language_codes.MBART50), FAIRSEQ),
     "NllbTokenizer": Family(_fairseq(language_codes.NLLB), FAIRSEQ),
-    "M2M100Tokenizer": Family(_m2m100, {**PLAIN, "bos_token": "<s>"}),
+    **dict.fromkeys(("M2M100Tokenizer", SMALL100), Family(_m2m100, {**PLAIN, "bos_token": "<s>"})),
     "MarianTokenizer": Family(_marian_source, PLAIN),
     "PegasusTokenizer": Family(_pegasus, {**PLAIN, "mask_token": "<mask_2>"}),
     **dict.fromkeys(("T5Tokenizer", "MT5Tokenizer"), Family(_t5, PLAIN)),

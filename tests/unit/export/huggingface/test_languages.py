@@ -21,7 +21,7 @@ from ....fixtures.huggingface import small_model
 from ....fixtures.json_files import edit_json, write_json
 
 MODELS = ("marian tied", "marian languages", "bart tied", "mbart50 tied", "mbart25 tied", "m2m100 tied", "nllb tied")
-MODELS = (*MODELS, "t5 translator")
+MODELS = (*MODELS, "t5 translator", "t5 languages")
 
 
 @pytest.fixture(scope="module")
@@ -289,6 +289,34 @@ def test_t5_targets_have_an_instruction(checkpoints: Path) -> None:
     plain = languages(checkpoints / "t5 translator", "und", "und")
     assert (dict(plain.targets), plain.splits) == ({"und": TargetFrame()}, False)
     assert "beam_size" not in plain.generation
+
+
+@pytest.mark.parametrize("by_class", [True, False])
+def test_small100_puts_the_target_before_the_source(by_class: bool, copy: Any) -> None:
+    folder = copy("m2m100 tied", "finetuned" if by_class else "small100")
+    if by_class:
+        edit_json(folder / "tokenizer_config.json", tokenizer_class="SMALL100Tokenizer")
+    loaded = languages(folder)
+    number = loaded.tokenizer.token_to_id("__de__")
+    assert loaded.targets["de"] == TargetFrame(before=(number,))
+    assert dict(loaded.sources) == dict.fromkeys(loaded.targets, SourceFrame())
+
+
+def test_t5_targets_have_a_token(checkpoints: Path, copy: Any) -> None:
+    loaded = languages(checkpoints / "t5 languages")
+    assert dict(loaded.targets) == {code: TargetFrame(f"<2{code}> ") for code in ("de", "fr", "zh", "sr_Latn")}
+    assert dict(loaded.sources) == dict.fromkeys(loaded.targets, SourceFrame())
+    assert loaded.splits
+    assert loaded.provenance["language_tokens_not_offered"] == "translit"
+    assert list(languages(checkpoints / "t5 languages", "de", "fr").targets) == ["fr"]
+    assert list(languages(checkpoints / "t5 languages", "und").targets) == ["und"]
+    folder = copy("t5 languages")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<2de>"])  # not found in texts, so it is added to their ids
+    tokenizer.save(str(folder / "tokenizer.json"))
+    targets = languages(folder).targets
+    assert targets["de"] == TargetFrame(before=(tokenizer.token_to_id("<2de>"),))
+    assert targets["fr"] == TargetFrame("<2fr> ")
 
 
 def test_t5_with_tasks_from_several_source_languages_is_text_to_text(copy: Any) -> None:
