@@ -224,17 +224,21 @@ def round_weights(weight: Tensor, rows: Tensor, limit: int) -> Tensor:
 
     Corrected weights are taken where their products are better than those of plain rounding, on rows that did not correct them.
     """
-    steps = _steps(weight, limit)
-    plain = _rounded(weight, steps)
-    if weight.shape[1] > WIDEST:
-        return plain
-    factor = _inverse_factor(rows[::2])
-    parts = zip(torch.split(weight, OUTPUTS), torch.split(steps, OUTPUTS), strict=True)
-    corrected = torch.cat([_correct(each, step, factor, limit) for each, step in parts])
-    others = rows[1::2]
-    exact = others @ weight.T
-    better = (others @ corrected.T - exact).square().sum(0) < (others @ plain.T - exact).square().sum(0)
-    return torch.where(better[:, None], corrected, plain)
+    factor = None if weight.shape[1] > WIDEST else _inverse_factor(rows[::2])
+    result = torch.empty_like(weight)
+    for exact, rounded in zip(torch.split(weight, OUTPUTS), torch.split(result, OUTPUTS), strict=True):
+        steps = _steps(exact, limit)
+        rounded.copy_(_rounded(exact, steps))
+        if factor is not None:
+            corrected = _correct(exact, steps, factor, limit)
+            better = _errors(corrected - exact, rows[1::2]) < _errors(rounded - exact, rows[1::2])
+            rounded[better] = corrected[better]
+    return result
+
+
+def _errors(difference: Tensor, rows: Tensor) -> Tensor:
+    """Square error of the product of each output, `[N]`, with weights that are so much too large."""
+    return (rows @ difference.T).square().sum(0)
 
 
 def _inverse_factor(rows: Tensor) -> Tensor:
@@ -307,7 +311,9 @@ def _rounded(weight: Tensor, steps: Tensor) -> Tensor:
 
 def _lost(rows: Tensor, rounded: Tensor, weight: Tensor) -> float:
     """Share of the product's energy that rounding its input loses."""
-    return _share((rounded - rows) @ weight.T, rows @ weight.T)
+    parts = torch.split(weight, OUTPUTS)
+    lost, whole = (sum(float((each @ part.T).square().sum()) for part in parts) for each in (rounded - rows, rows))
+    return lost / max(TINY, whole)
 
 
 def _share(error: Tensor, whole: Tensor) -> float:
