@@ -26,6 +26,7 @@ class GenerationSource:
     # Members of the manifest's `generation` that differ from its defaults.
     generation: Mapping[str, Any] = field(default_factory=dict)
     template: str = ""  # Jinja template of chats; empty: none
+    languages: Mapping[str, str] = field(default_factory=dict)  # code -> name, of a model whose template asks it to translate
     variables: Mapping[str, str] = field(default_factory=dict)  # texts of special tokens, for the template
     family: str = GPT
     provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -32,6 +32,7 @@ from triptych_export.onnx_files.layout import find_graphs, has_graphs
 from triptych_export.onnx_files.weights import weight_graphs
 from triptych_export.options import ExportOptions
 from triptych_export.original import compare_with_original
+from triptych_export.translation_prompt import ask_to_translate
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import FP16, IMAGE_CLASSIFICATION, INT8_CACHES
 from triptych_training.checkpoints.encoder import (
@@ -201,6 +202,8 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
 
 def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, ours: bool = False) -> Family:
     """Make the family of a loaded checkpoint; one of `ours` needs samples, its own or given ones."""
+    if options.translation_languages and not isinstance(loaded, GenerationSource):
+        raise SourceError(f"translation_languages: only for decoder-only models; {folder.path} is a {_kind(folder)}")
     if isinstance(loaded, TranslationSource):
         _refuse_precisions((WEIGHT_PRECISION, FOUR_BITS), folder, options)
         pairs = read_pairs(options.valid) or loaded.samples
@@ -212,6 +215,8 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
         return TranslationFamily(loaded, pairs, read_pairs(options.shortlist), shipped, ours and options.allow_untrained)
     _refuse_shortlist(folder, options)
     if isinstance(loaded, GenerationSource):
+        if options.translation_languages:
+            loaded = ask_to_translate(loaded, options.translation_languages, options.translation_prompt)
         _refuse_precisions((INT8_CACHES, WEIGHT_PRECISION), folder, options)
         return GenerationFamily(loaded, list(read_texts(options.valid)), options.shipped)
     image_gpt = isinstance(loaded, ImageCheckpoint) and isinstance(loaded.model, ImageGpt)

@@ -47,10 +47,16 @@ class ExportOptions:
     labels: Path | None = None  # file with the labels of a zero-shot image classifier (CLIP), one a line
     templates: Sequence[str] = ()  # make a prompt of each label, in place of {}; empty: "This is a photo of {}."
 
+    # Languages of a decoder-only model that is to translate, and its prompt: see `translation_prompt.ask_to_translate`.
+    translation_languages: Sequence[str] = ()
+    translation_prompt: str = ""
+
     def check(self) -> None:
         """Reject contradictory options; raises SourceError if a precision is unknown or does not fit the other options."""
         if SHORT_PRECISION in self.shipped and not self.shortlist:
             raise SourceError(f"precision: {SHORT_PRECISION} needs sentence pairs to learn from; add --shortlist FILE")
+        if self.translation_prompt and not self.translation_languages:
+            raise SourceError("translation_prompt: is set without translation_languages, such as en,de")
         known = (*PRECISIONS, *EXTRAS, *([SHORT_PRECISION] if self.shortlist else []))
         unknown = [precision for precision in self.shipped if precision not in known]
         if unknown or not self.shipped:

@@ -5,20 +5,21 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 from triptych_embedded.models import backend_errors, engine_options, open_registry
 from triptych_embedded.request import BackendError, InputError, TranslationRequest
 from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity, chosen_options, digest, sentence_options
-from triptych_serving.bundle.manifest import FILE_NAME, TRANSLATION, TranslationManifest
+from triptych_serving.bundle.manifest import FILE_NAME, TRANSLATION
 from triptych_serving.errors import ServingError, UnavailableError
 from triptych_serving.models.translation.preprocess import PreparedRequest, PreparedText
-from triptych_serving.models.translation.translator import Translator
+from triptych_serving.models.translation.translator import TranslationModel
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.scheduling.request import Call, Finish, Listener, Row
 from triptych_serving.services.documents.alignment import sentence_translation_of
-from triptych_serving.text.languages import SOURCE, TARGET, choose_language
+from triptych_serving.text.languages import SOURCE, TARGET, LanguagePairs, choose_language
 from triptych_text.languages import UNDETERMINED
 
 WAITING_ROWS = 8  # per running row: they wait in the engine's queue while this thread reads and writes documents
@@ -64,7 +65,7 @@ class EngineSentenceTranslator:
         identity: what the translations depend on.
     """
 
-    def __init__(self, translator: Translator, request: TranslationRequest, identity: TranslatorIdentity) -> None:
+    def __init__(self, translator: TranslationModel[Any], request: TranslationRequest, identity: TranslatorIdentity) -> None:
         self.translator, self.identity = translator, identity
         self._languages = request.source_language, request.target_language
         self._decoding = request.decoding
@@ -125,7 +126,7 @@ class EngineSentenceTranslator:
     def _prepare(self, requests: list[SentenceRequest]) -> Sequence[PreparedText]:
         """Tokenize. Requests that the model cannot take are refused and leave the list."""
         while requests:
-            options = sentence_options(self._decoding, requests, requests[0].aligned)
+            options = sentence_options(self._decoding, requests, requests[0].aligned and self.translator.aligns)
             try:
                 with backend_errors():
                     prepared = self.translator.prepare([each.text for each in requests], options, *self._languages)
@@ -178,7 +179,7 @@ class _SentenceCall(Listener):
 
 
 def identity_of(
-    entry: VersionFolder, precision: str, manifest: TranslationManifest, request: TranslationRequest
+    entry: VersionFolder, precision: str, manifest: LanguagePairs, request: TranslationRequest
 ) -> TranslatorIdentity:
     """Return the identity of a model for a request.
 

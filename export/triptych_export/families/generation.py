@@ -41,7 +41,7 @@ from triptych_export.parity.generation import (
 from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.manifest import FP16, IMAGE_GENERATION, TEXT_GENERATION
+from triptych_serving.bundle.manifest import FP16, IMAGE_GENERATION, TEXT_GENERATION, TRANSLATION
 from triptych_serving.decoding.logits_processor import single_tokens
 
 TEMPLATE, COLOURS = "chat_template.jinja", "clusters.npy"
@@ -76,6 +76,8 @@ class GenerationFamily:
             "vocabulary": config.vocabulary_size,
             "longest text (tokens)": config.max_positions,
         }
+        if languages := self.source.languages:
+            return Description(f"Translates between {len(languages)} languages: {', '.join(languages.values())}.", rows)
         return Description("Continues texts." if self.source.tokenizer else "Completes images.", rows)
 
     def write(self, folder: Path, say: Say) -> None:
@@ -185,6 +187,8 @@ def generation_manifest(source: GenerationSource, precisions: Sequence[str] = PR
     config, image = source.model.config, source.image
     task, most, generation = TEXT_GENERATION, config.max_positions, dict(source.generation)
     members: dict[str, Any] = {"chat": {"template": TEMPLATE, "variables": dict(source.variables)}} if source.template else {}
+    if source.languages:
+        task, members["languages"] = TRANSLATION, dict(source.languages)
     if image is not None:
         size: dict[str, Any] = {"height": image.height, "width": image.width, "interpolation": image.interpolation}
         task, members["colours"] = IMAGE_GENERATION, {"file": COLOURS, **size}

@@ -87,12 +87,14 @@ def _of_repository(root: Path) -> list[ModelRow]:
 
 
 def _languages_labels_limits(manifest: "Manifest") -> tuple[str, int, str]:
-    from triptych_serving.bundle.manifest import ImageManifest, TextManifest, TranslationManifest
+    from triptych_serving.bundle.manifest import ImageManifest, PromptedTranslationManifest, TextManifest, TranslationManifest
 
     match manifest:
         case TranslationManifest():
             pair = _pair_text(manifest.source_languages, manifest.target_languages)
             return pair, 0, _tokens(manifest.limits.max_source_tokens)
+        case PromptedTranslationManifest():
+            return _pair_text(manifest.source_languages, manifest.target_languages), 0, ""
         case TextManifest():
             return "", len(manifest.labels), _tokens(manifest.limits.max_tokens)
         case ImageManifest():

@@ -63,6 +63,19 @@ from triptych_cli.common.options import refuse_given, text_of
     help="Prompt of each label, which replaces {}; several are averaged. Repeatable.  [default: This is a photo of {}.]",
 )
 @click.option(
+    "--translation-languages",
+    default="",
+    metavar="CODES",
+    callback=lambda _context, _option, value: tuple(filter(None, value.split(","))),
+    help="Make a translation model of a decoder-only one that chats, for these languages, such as en,de,pt-BR=Portuguese.",
+)
+@click.option(
+    "--translation-prompt",
+    default="",
+    metavar="TEXT",
+    help="What it is asked, with {source}, {target} and {text}; with special tokens it replaces the chat template.",
+)
+@click.option(
     "--ignore-config",
     multiple=True,
     metavar="KEY",

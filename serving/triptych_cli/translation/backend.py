@@ -15,7 +15,7 @@ from triptych_embedded.request import INPUT_FIELD, InputError, TranslationReques
 
 if TYPE_CHECKING:
     from triptych_client.arguments import ScoreArguments
-    from triptych_serving.models.translation.translator import Translator
+    from triptych_serving.models.translation.translator import TranslationModel
 
 LENGTH, TRANSLATION = "length", "translation"  # a finish reason, a capability
 
@@ -105,7 +105,7 @@ class EmbeddedBackend:
 
     batch = 256  # as fast as 1,024; progress and unfinished files lose less
 
-    def __init__(self, translator: "Translator", request: TranslationRequest) -> None:
+    def __init__(self, translator: "TranslationModel[Any]", request: TranslationRequest) -> None:
         self._translator, self._request = translator, request
         self._languages = request.source_language, request.target_language
 

@@ -8,6 +8,7 @@ from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import (
     AutoencoderManifest,
     ImageManifest,
+    PromptedTranslationManifest,
     TensorsManifest,
     TextGenerationManifest,
     TextManifest,
@@ -17,6 +18,7 @@ from triptych_serving.errors import BundleError
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.image_generator import ImageGenerator
+from triptych_serving.models.generation.prompted_translator import PromptedTranslator
 from triptych_serving.models.image.autoencoder import Autoencoder
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
@@ -97,6 +99,8 @@ class Loader:
         if placement.on_gpu:
             engine = replace(decoders.engine, slots=self.hardware.slots, devices=placement.devices, budgets=self.budgets)
             decoders = replace(decoders, engine=engine)
+        if isinstance(manifest, PromptedTranslationManifest):
+            return PromptedTranslator(*about, decoders)
         if isinstance(manifest, TextGenerationManifest):
             return (Generator if manifest.colours is None else ImageGenerator)(*about, decoders)
         return Translator(*about, decoders)

@@ -13,7 +13,7 @@ from triptych_serving.models.image.autoencoder import Autoencoder
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.models.translation.translator import Translator
+from triptych_serving.models.translation.translator import TranslationModel
 from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.repository.version_policy import STABLE
 from triptych_serving.text.languages import describe_pair, has_pair, resolve_pair, takes_any
@@ -106,11 +106,11 @@ class Registry:
         return self._serving.get(name)
 
     @property
-    def translators(self) -> list[Translator]:
+    def translators(self) -> list[TranslationModel[Any]]:
         """Models that can translate."""
-        return [model for model in self.ready if isinstance(model, Translator)]
+        return [model for model in self.ready if isinstance(model, TranslationModel)]
 
-    def find(self, selector: ModelSelector) -> Translator:
+    def find(self, selector: ModelSelector) -> TranslationModel[Any]:
         """Return the one translation model that a request selects.
 
         Raises:
@@ -121,8 +121,8 @@ class Registry:
         """
         return self._memoized(TRANSLATION, selector, lambda: self._find(selector))
 
-    def _find(self, selector: ModelSelector) -> Translator:
-        able = [model for model in self._capable(selector, TRANSLATION) if isinstance(model, Translator)]
+    def _find(self, selector: ModelSelector) -> TranslationModel[Any]:
+        able = [model for model in self._capable(selector, TRANSLATION) if isinstance(model, TranslationModel)]
         candidates = [model for model in able if has_pair(model.manifest, *selector.languages)]
         if not candidates:
             raise self._no_pair(selector, able)
@@ -248,7 +248,7 @@ class Registry:
             UnavailableError(f"{problem}; loading or failed: {', '.join(sorted(later))}") if later else NotFoundError(problem)
         )
 
-    def _no_pair(self, selector: ModelSelector, able: Sequence[Translator]) -> ServingError:
+    def _no_pair(self, selector: ModelSelector, able: Sequence[TranslationModel[Any]]) -> ServingError:
         pairs = sorted({f"{describe_pair(model.manifest)} ({model.name})" for model in able or self.translators})
         wanted = f"{selector.source_language or 'any language'} to {selector.target_language or 'any language'}"
         available = f"available: {', '.join(pairs)}" if pairs else "no translation model is loaded"

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
+from typing import Any
 
 from PIL import Image
 
@@ -24,7 +25,7 @@ from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.tasks import TEXT_TASKS, TextTask
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.models.translation.translator import Translator
+from triptych_serving.models.translation.translator import TranslationModel
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def _run_sizes(model: Model, run: RunInputs, sizes: Sizes) -> None:
 
 def _requests(model: Model, warm_up: WarmUp) -> Iterator[tuple[RunInputs, Sizes]]:
     match model:
-        case Translator():
+        case TranslationModel():
             yield from _translations(model, warm_up)
         case Generator():
             yield partial(_generate, model, DecodingOptions(sampling_topk=1)), SMALL_SIZES
@@ -94,7 +95,7 @@ def _run_text(model: TextModel, task: TextTask[object], count: int, text: str) -
     model.run(task, [task.example(model.parts, text)] * count)
 
 
-def _translations(model: Translator, warm_up: WarmUp) -> Iterator[tuple[RunInputs, Sizes]]:
+def _translations(model: TranslationModel[Any], warm_up: WarmUp) -> Iterator[tuple[RunInputs, Sizes]]:
     manifest = model.manifest
     pair = manifest.source_languages[0], manifest.target_languages[0]
     usual = DecodingOptions(max_length=2, min_length=0)

@@ -11,7 +11,7 @@ from triptych_serving.decoding.engine import DecodeEngine
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.text import PreparedGeneration
 from triptych_serving.models.translation.preprocess import PreparedRequest
-from triptych_serving.models.translation.translator import Translator
+from triptych_serving.models.translation.translator import TranslationModel
 from triptych_serving.repository.registry import Registry
 from triptych_serving.response_cache.cached_calls import RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, ModelUseScope
@@ -41,7 +41,7 @@ class FinishedText:
 
 
 Prepared = PreparedRequest | PreparedGeneration
-DecodingModel = Translator | Generator
+DecodingModel = TranslationModel[Any] | Generator
 DecodeEvent = TextPiece | FinishedText | ModelUse
 
 

@@ -10,7 +10,7 @@ from triptych_serving.models.translation.options import DEFAULTS, may_sample, op
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.preprocess import PreparedRequest
 from triptych_serving.models.translation.scoring import TranslationScore
-from triptych_serving.models.translation.translator import Translator
+from triptych_serving.models.translation.translator import TranslationModel
 from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.response_cache.cached_calls import RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, ModelUseScope
@@ -36,19 +36,19 @@ class TranslationQuery:
     def work(self) -> int:
         return sum(map(len, self.contents))
 
-    def find(self, registry: Registry) -> Translator:
+    def find(self, registry: Registry) -> TranslationModel[Any]:
         return registry.find(self.selector)
 
-    def prepare(self, translator: Translator, deadline: float | None) -> Steps[PreparedRequest]:
+    def prepare(self, translator: TranslationModel[Any], deadline: float | None) -> Steps[PreparedRequest]:
         return translator.admit_steps(deadline, self.contents, self.options, *self.selector.languages)
 
-    def content(self, _translator: Translator) -> RequestContent | None:
+    def content(self, _translator: TranslationModel[Any]) -> RequestContent | None:
         if may_sample(self.options):
             return None
         values = (*self.selector.languages, list(self.contents), option_values(self.options))
         return RequestContent(values, self.work)
 
-    def outputs(self, translator: Translator, prepared: PreparedRequest) -> tuple[int, Steps[list[Any]]]:
+    def outputs(self, translator: TranslationModel[Any], prepared: PreparedRequest) -> tuple[int, Steps[list[Any]]]:
         rows = [(row, hypothesis) for row in prepared.rows for hypothesis in row.hypotheses]
         size = 4 * sum([len(hypothesis.tokens) for _, hypothesis in rows])
         if prepared.rows[0].search.alignment:
@@ -73,12 +73,12 @@ class ScoreQuery:
 class TranslationCalls(DecodeCalls):
     """Translate and score, for every protocol."""
 
-    def find(self, selector: ModelSelector) -> Translator:
+    def find(self, selector: ModelSelector) -> TranslationModel[Any]:
         """Find the model of a request. Raises ServingError: there is none."""
         return self._registry().find(selector)
 
     async def translate_with(
-        self, translator: Translator, query: TranslationQuery, context: GrpcContext
+        self, translator: TranslationModel[Any], query: TranslationQuery, context: GrpcContext
     ) -> tuple[list[Any], ModelUse]:
         """Translate with a model that the caller keeps in use, without the response cache. Raises ServingError: as `run`."""
         with ModelUseScope(translator) as use:
@@ -91,7 +91,7 @@ class TranslationCalls(DecodeCalls):
         compute = partial(self._score, query, translator, arrival)
         return await self._results(translator, query.content, arrival.deadline, compute)
 
-    async def _score(self, query: ScoreQuery, translator: Translator, arrival: Arrival, use: ModelUse) -> list[Any]:
+    async def _score(self, query: ScoreQuery, translator: TranslationModel[Any], arrival: Arrival, use: ModelUse) -> list[Any]:
         # In a thread, even if it is short: the first call loads a graph.
         steps = translator.score_steps(arrival.deadline, query.pairs, *query.selector.languages)
         work = await self._offload.run_steps(ANY_SIZE, arrival.deadline, steps)

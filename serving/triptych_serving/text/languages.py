@@ -6,10 +6,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from langcodes import Language, tag_distance
 
-from triptych_serving.bundle.manifest import Framing, TranslationManifest
+from triptych_serving.bundle.manifest import Frames, Framing
 from triptych_serving.errors import InvalidInputError
 from triptych_text.languages import LONGEST, UNDETERMINED, is_language, region_of
 
@@ -20,15 +21,33 @@ SHOWN = 8  # codes of a longer list
 Rank = tuple[bool, int, bool]
 
 
+class LanguagePairs(Protocol):
+    """The languages of a manifest."""
+
+    @property
+    def source_languages(self) -> tuple[str, ...]:
+        """Codes."""
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """Codes."""
+
+    @property
+    def frames(self) -> Frames:
+        """What stands around texts."""
+
+
 @dataclass(frozen=True)
 class LanguagePair:
-    """A resolved pair: the language that sentence splitting uses, and the frame around the texts."""
+    """A resolved pair: its codes in the manifest, the language that sentence splitting uses, and the frame around the texts."""
 
+    source: str
+    target: str
     language: str
     framing: Framing
 
 
-def has_pair(manifest: TranslationManifest, source: str, target: str) -> bool:
+def has_pair(manifest: LanguagePairs, source: str, target: str) -> bool:
     """Return True if the model offers the requested codes; an empty code matches any language.
 
     Raises:
@@ -38,12 +57,12 @@ def has_pair(manifest: TranslationManifest, source: str, target: str) -> bool:
     return all(not code or find_language(code, offered, field) is not None for code, offered, field in sides)
 
 
-def takes_any(manifest: TranslationManifest) -> bool:
+def takes_any(manifest: LanguagePairs) -> bool:
     """Return True if the model declares no particular language on at least one side."""
     return UNDETERMINED in manifest.source_languages or UNDETERMINED in manifest.target_languages
 
 
-def resolve_pair(manifest: TranslationManifest, source: str, target: str) -> LanguagePair:
+def resolve_pair(manifest: LanguagePairs, source: str, target: str) -> LanguagePair:
     """Resolve a request's codes to the model's pair; a code may be empty if the model has one language on that side.
 
     Raises:
@@ -51,7 +70,7 @@ def resolve_pair(manifest: TranslationManifest, source: str, target: str) -> Lan
     """
     near = choose_language(source, manifest.source_languages, SOURCE)
     far = choose_language(target, manifest.target_languages, TARGET)
-    return LanguagePair(source if source and near == UNDETERMINED else near, manifest.frames.of(near, far))
+    return LanguagePair(near, far, source if source and near == UNDETERMINED else near, manifest.frames.of(near, far))
 
 
 def find_language(code: str, offered: Sequence[str], field: str) -> str | None:
@@ -101,7 +120,7 @@ def describe_side(codes: Sequence[str]) -> str:
     return "/".join(codes) if len(codes) <= SHOWN else f"{len(codes)} languages"
 
 
-def describe_pair(manifest: TranslationManifest) -> str:
+def describe_pair(manifest: LanguagePairs) -> str:
     """Summarise what a model translates, such as "en to de"."""
     return f"{describe_side(manifest.source_languages)} to {describe_side(manifest.target_languages)}"
 

@@ -19,8 +19,8 @@ default_precision     one of them
 files                 name -> {sha256, bytes}; every file of the bundle but this one
 provenance, metrics, parity    for users and tools; not needed to serve
 
-The other members belong to a task's family: see TranslationManifest, TextGenerationManifest, TextManifest, ImageManifest,
-AutoencoderManifest and TensorsManifest.
+The other members belong to a task's family: see TranslationManifest, PromptedTranslationManifest, TextGenerationManifest,
+TextManifest, ImageManifest, AutoencoderManifest and TensorsManifest.
 """
 
 from triptych_serving.bundle.manifest.base import (
@@ -52,6 +52,7 @@ from triptych_serving.bundle.manifest.text_generation import (
     IMAGE_GENERATION,
     TEXT_GENERATION,
     Colours,
+    PromptedTranslationManifest,
     TextGenerationManifest,
 )
 from triptych_serving.bundle.manifest.translation import (
@@ -96,6 +97,7 @@ __all__ = [
     "ImageManifest",
     "Limits",
     "Manifest",
+    "PromptedTranslationManifest",
     "SourceFrame",
     "SpecialTokens",
     "StoredFile",

@@ -9,7 +9,12 @@ from triptych_serving.bundle.manifest.base import FILE_NAME, FORMAT, OLDEST_FORM
 from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, IMAGE_SAMPLING, parse_autoencoder, parse_image
 from triptych_serving.bundle.manifest.tensors import TENSORS, parse_tensors
 from triptych_serving.bundle.manifest.text import TEXT_TASKS, parse_text
-from triptych_serving.bundle.manifest.text_generation import IMAGE_GENERATION, TEXT_GENERATION, parse_text_generation
+from triptych_serving.bundle.manifest.text_generation import (
+    IMAGE_GENERATION,
+    TEXT_GENERATION,
+    parse_prompted_translation,
+    parse_text_generation,
+)
 from triptych_serving.bundle.manifest.translation import TRANSLATION, parse_translation
 from triptych_serving.errors import BundleError
 
@@ -46,7 +51,8 @@ def read_manifest(folder: Path) -> Manifest:
     task = fields.get("task", str)
     if task not in TASKS and not faults:
         raise BundleError(path, [f"task {task!r} is not supported; this release serves: {', '.join(TASKS)}"])
-    manifest = PARSERS.get(task, parse_translation)(fields)
+    prompted = task == TRANSLATION and "languages" in fields.values
+    manifest = parse_prompted_translation(fields) if prompted else PARSERS.get(task, parse_translation)(fields)
     if faults:
         raise BundleError(path, faults)
     return manifest

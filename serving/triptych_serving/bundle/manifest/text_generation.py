@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Manifest, check_common, parse_common
+from triptych_serving.bundle.manifest.frames import Frames
 from triptych_serving.bundle.manifest.image import INTERPOLATIONS
 from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE, DecoderShape, Generation, parse_generation, parse_shape
+from triptych_text.languages import is_language
 
 TEXT_GENERATION = "text-generation"
 IMAGE_GENERATION = "image-generation"
+LEAST_LANGUAGES = 2
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,45 @@ class TextGenerationManifest(Manifest):
     generation: GenerationDefaults
     chat: Chat | None
     colours: Colours | None
+
+
+@dataclass(frozen=True)
+class PromptedTranslationManifest(TextGenerationManifest):
+    """Manifest of a decoder-only model that is asked to translate, with task "translation". A further member:
+
+    languages             code -> English name, such as {"de": "German"}, of what it translates from and to
+
+    The chat template makes the prompt of a text, which is the only message; its variables `source_language` and
+    `target_language` are the names.
+    """
+
+    languages: Mapping[str, str]
+    frames: ClassVar = Frames()
+    splits: ClassVar = True
+
+    @property
+    def source_languages(self) -> tuple[str, ...]:
+        """Codes of the languages."""
+        return tuple(self.languages)
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """The same."""
+        return tuple(self.languages)
+
+
+def parse_prompted_translation(fields: JsonFields) -> PromptedTranslationManifest:
+    """Read and check the manifest; errors are added to the fields' faults."""
+    base = parse_text_generation(fields)
+    members = {name: getattr(base, name) for name in base.__dataclass_fields__}
+    manifest = PromptedTranslationManifest(**members, languages=fields.texts("languages"))
+    faults = [f"languages: {code!r} is not a language code" for code in manifest.languages if not is_language(code)]
+    if len(manifest.languages) < LEAST_LANGUAGES:
+        faults.append("languages: has no pair to translate between")
+    if manifest.chat is None:
+        faults.append("chat: missing, it asks the model to translate")
+    fields.faults.extend(faults)
+    return manifest
 
 
 def parse_text_generation(fields: JsonFields) -> TextGenerationManifest:

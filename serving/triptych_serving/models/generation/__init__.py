@@ -1,1 +1,1 @@
-"""Loaded models that continue texts: from checked prompts and chats to results."""
+"""Loaded models that continue texts: from checked prompts and chats to results; or that translate if they are asked to."""

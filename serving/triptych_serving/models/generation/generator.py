@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # few requests need it, and its library takes 0.1 s to import
 
 CACHE_SHARE = 0.5  # of the memory, for the caches of all lanes
 SCORE_BYTES = 16 * SCORES  # between the operators of a chunk whose tokens are scored, at most
+PLAIN = GenerationRequest()
 LOGPROB_BYTES = 6 * NUMBER_BYTES  # of a token with its log-probability in a response
 
 
@@ -123,7 +124,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
 
     def may_vary(self, request: GenerationRequest) -> bool:
         """Return True if a repeated request may get other results: drawn at random, or of a prompt with the time."""
-        has_time = bool(request.messages) and self._chat is not None and self._chat.may_write_time
+        has_time = bool(request.messages) and self.chat is not None and self.chat.may_write_time
         return has_time or resolve_generation(request, self.manifest, self.context, self._engine_options.slots).search.varies
 
     def bytes_of(self, token: int) -> bytes:
@@ -162,7 +163,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
         """Read the files that turn inputs into tokens, and tokens into results."""
         self.tokenizer = read_tokenizer(bundle.path("tokenizer.json"))
         self._longest = max(map(len, self.tokenizer.get_vocab()))
-        self._chat = self._read_chat(bundle)
+        self.chat = self._read_chat(bundle)
         self._grammars: GrammarCompiler | None = None
 
     def _read_chat(self, bundle: Bundle) -> ChatEncoder | None:
@@ -215,13 +216,13 @@ class Generator(DecodeModel[PromptLaneFactory]):
             raise InvalidInputError("messages", "are set beside prompts; send one of them")
         if request.echo:
             raise InvalidInputError("echo", "does not apply to messages")
-        if self._chat is None:
+        if self.chat is None:
             raise UnsupportedError(f"messages: the bundle of model {self.name!r} has no chat template; send prompts")
         check_messages(request.messages)
         for index, message in enumerate(request.messages):
             self._check_text(f"messages[{index}].content", message.content)
         check_variables(request.template_variables)
-        return self._with_start_token("messages", self._chat.encode(request.messages, request.template_variables))
+        return self._with_start_token("messages", self.chat.encode(request.messages, request.template_variables))
 
     def _encode(self, field: str, text: str) -> list[int]:
         self._check_text(field, text)
@@ -269,12 +270,18 @@ class Generator(DecodeModel[PromptLaneFactory]):
             problem = f"{resolved.max_tokens:,} is too large after the {len(ids):,} tokens of {field}, {self._context_text}"
             raise InvalidInputError("max_tokens", f"{problem}; at most {left:,} are left")
         new, grammar = min(left, resolved.max_tokens), resolved.grammar
-        rows = [self._row(ids, new, search, request, grammar) for search in resolved.searches()]
+        rows = [self.row(ids, new, search, request, grammar) for search in resolved.searches()]
         return PreparedPrompt(tuple(rows), tuple(request.stop), echo)
 
-    def _row(
-        self, ids: Sequence[int], new: int, search: SearchParams, request: GenerationRequest, grammar: "Grammar | None"
+    def row(
+        self,
+        ids: Sequence[int],
+        new: int,
+        search: SearchParams,
+        request: GenerationRequest = PLAIN,
+        grammar: "Grammar | None" = None,
     ) -> Row:
+        """Make the row of a prompt, which gets at most `new` tokens."""
         prompt, vocabulary = len(ids) - 1, self.lanes.vocabulary
         begins = not any(map(vocabulary.bytes_of, ids[-TAIL:]))
         if search.min_length:

@@ -121,7 +121,8 @@ class Preprocessor:
         if not resolved.options.splits:
             split, sentences, names = list(map(whole, texts)), texts, CONTENTS
         else:
-            split = yield from _split(texts, resolved)
+            check_texts(texts)
+            split = yield from split_texts(texts, resolved.splitter, resolved.limit)
             sentences = [sentence for sentences in split for sentence in sentences.texts]
             names = SentenceNames(owners=[index for index, sentences in enumerate(split) for _ in sentences.texts])
         tokens = self._limits.waiting_tokens
@@ -165,16 +166,20 @@ class Preprocessor:
         check_results(CONTENTS.list, size, what, self._limits, remedy)
 
 
-def _split(texts: Sequence[str], resolved: Resolved) -> Steps[list[Sentences]]:
+def check_texts(texts: Sequence[str]) -> None:
+    """Raise InvalidInputError if a text is empty, too long to be split or not Unicode; names it."""
     for index, text in enumerate(texts):
         if problem := _fault(text):
             raise InvalidInputError(CONTENTS.whole(index), problem)
-    limit, split_steps = resolved.limit, resolved.splitter.split_steps
+
+
+def split_texts(texts: Sequence[str], splitter: Splitter, limit: RowLimit) -> Steps[list[Sentences]]:
+    """Split texts into sentences. Raises InvalidInputError: there are more than `limit` allows."""
     split: list[Sentences] = []
     left = limit.most - len(texts)  # besides the first sentence of each text
     for text in texts:
         try:
-            split.append((yield from split_steps(text, left + 1)))
+            split.append((yield from splitter.split_steps(text, left + 1)))
         except TooManySentencesError:
             limit.check(CONTENTS.list, limit.most + 1)
         left -= len(split[-1].texts) - 1

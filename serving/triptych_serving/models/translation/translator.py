@@ -1,19 +1,20 @@
-"""A loaded translation model: a bundle's tokenizer and graphs behind one decode engine."""
+"""Loaded models that translate: the base of all, and encoder-decoders with tokenizer and graphs behind one decode engine."""
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.bundle.manifest import PromptedTranslationManifest, TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import UnavailableError, UnsupportedError
 from triptych_serving.models.attender import Attender
-from triptych_serving.models.decode_model import DecodeModel, DecodeModelOptions
+from triptych_serving.models.decode_model import DecodeModel, DecodeModelOptions, Lanes
 from triptych_serving.models.request_cost import check_characters, check_rows
 from triptych_serving.models.translation.memory_plan import memory_plan
 from triptych_serving.models.translation.options import DEFAULTS
@@ -35,7 +36,7 @@ from triptych_text.steps import Steps, finish
 ASSIGNED_TOGETHER = 512  # rows that get their shortlists in one step
 
 
-class Translator(DecodeModel[LaneFactory]):
+class TranslationModel(DecodeModel[Lanes]):
     """A model that translates.
 
     `prepare`, `admit_steps`, `translate` and `stream` take the same arguments for the request:
@@ -44,29 +45,36 @@ class Translator(DecodeModel[LaneFactory]):
         source_language, target_language: any code for one of the model's languages; empty where the model has only one.
     """
 
-    manifest: TranslationManifest
+    manifest: TranslationManifest | PromptedTranslationManifest
+    tokenizer: TranslationTokenizer
+    aligns = True  # the attention of decoding tells which words belong together
 
-    def __init__(self, name: str, version: int, bundle: Bundle, options: DecodeModelOptions) -> None:
-        self.manifest = bundle.manifest_of(TranslationManifest)
-        super().__init__(name, version, bundle, options)
-        limits, engine = self.manifest.limits, options.engine
-        tokenizer, target_tokenizer = map(bundle.path, self.manifest.tokenizers)
-        self.tokenizer = TranslationTokenizer(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
-        self._bundle, self._options = bundle, options
-        self._preprocessor = Preprocessor(self.tokenizer, self.manifest, engine.slots, self._limits)
-        self._scorer: Scorer | None = None
-        graphs = self.manifest.precisions[self.precision]
-        self.attender = Attender(name, bundle, graphs.attend, graphs.saturation_free, engine.limits, engine.gives_way)
-        self._loading = threading.Lock()
-        self._closed = False
-        serves_others = engine.gives_way and not engine.on_gpus  # a GPU has room for the usual lanes alone
-        self._start(
-            engine,
-            partial(LaneFactory, bundle, self.precision, engine.slots),
-            lambda: memory_plan(bundle, self.precision, engine.slots, self.tokenizer.vocabulary),
-            options.eager,
-            wide_workers=max(1, engine.workers // 2) if serves_others else 0,
-        )
+    @property
+    def rows(self) -> int:
+        """Maximum number of rows decoded concurrently."""
+        return self._engine_options.worker_count * self._engine_options.slots
+
+    @property
+    @abstractmethod
+    def scorer(self) -> Scorer:
+        """The scorer of given translations. Raises ServingError: there is none."""
+
+    @abstractmethod
+    def score_steps(
+        self, deadline: float | None, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
+    ) -> Steps[Work[TranslationScore]]:
+        """Prepare pairs in small steps, but first reject them if the engine would; the deadline is in monotonic seconds."""
+
+    @abstractmethod
+    def _prepare_steps(
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions,
+        source_language: str,
+        target_language: str,
+        admit: Callable[[SearchParams], None] | None = None,
+    ) -> Steps[PreparedRequest]:
+        """Check and tokenize in small steps. `admit` may reject the request before its texts are examined."""
 
     def prepare(
         self,
@@ -145,21 +153,6 @@ class Translator(DecodeModel[LaneFactory]):
         yield from self._stream(prepared.rows, self.growing(prepared)[0].advance)
         yield from self.outputs(prepared)
 
-    def score_steps(
-        self, deadline: float | None, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
-    ) -> Steps[Work[TranslationScore]]:
-        """Prepare pairs in small steps, but first reject them if the engine would; the deadline is in monotonic seconds.
-
-        The first call loads the graph, which takes some 0.1 s.
-        """
-        pair = resolve_pair(self.manifest, source_language, target_language)
-        check_rows("pairs", len(pairs), self._limits)
-        check_characters("pairs", sum(len(source) + len(target) for source, target in pairs), self._limits)
-        scorer = self.scorer
-        scorer.engine.check(ExpectedCall(rows=len(pairs)), deadline)
-        yield
-        return (yield from scorer.prepare_steps(pairs, pair.framing))
-
     def score(
         self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
     ) -> list[TranslationScore]:
@@ -177,11 +170,45 @@ class Translator(DecodeModel[LaneFactory]):
         run_rows(self.scorer.engine, work.items, work.field)
         return list(work.read())
 
-    @property
-    def rows(self) -> int:
-        """Maximum number of rows decoded concurrently."""
-        engine = self._options.engine
-        return engine.worker_count * engine.slots
+
+class Translator(TranslationModel[LaneFactory]):
+    """An encoder-decoder."""
+
+    manifest: TranslationManifest
+
+    def __init__(self, name: str, version: int, bundle: Bundle, options: DecodeModelOptions) -> None:
+        self.manifest = bundle.manifest_of(TranslationManifest)
+        super().__init__(name, version, bundle, options)
+        limits, engine = self.manifest.limits, options.engine
+        tokenizer, target_tokenizer = map(bundle.path, self.manifest.tokenizers)
+        self.tokenizer = TranslationTokenizer(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
+        self._bundle, self._options = bundle, options
+        self._preprocessor = Preprocessor(self.tokenizer, self.manifest, engine.slots, self._limits)
+        self._scorer: Scorer | None = None
+        graphs = self.manifest.precisions[self.precision]
+        self.attender = Attender(name, bundle, graphs.attend, graphs.saturation_free, engine.limits, engine.gives_way)
+        self._loading = threading.Lock()
+        self._closed = False
+        serves_others = engine.gives_way and not engine.on_gpus  # a GPU has room for the usual lanes alone
+        self._start(
+            engine,
+            partial(LaneFactory, bundle, self.precision, engine.slots),
+            lambda: memory_plan(bundle, self.precision, engine.slots, self.tokenizer.vocabulary),
+            options.eager,
+            wide_workers=max(1, engine.workers // 2) if serves_others else 0,
+        )
+
+    def score_steps(
+        self, deadline: float | None, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
+    ) -> Steps[Work[TranslationScore]]:
+        """Prepare pairs; see TranslationModel. The first call loads the graph, which takes some 0.1 s."""
+        pair = resolve_pair(self.manifest, source_language, target_language)
+        check_rows("pairs", len(pairs), self._limits)
+        check_characters("pairs", sum(len(source) + len(target) for source, target in pairs), self._limits)
+        scorer = self.scorer
+        scorer.engine.check(ExpectedCall(rows=len(pairs)), deadline)
+        yield
+        return (yield from scorer.prepare_steps(pairs, pair.framing))
 
     @property
     def scorer(self) -> Scorer:

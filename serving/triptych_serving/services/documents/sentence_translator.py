@@ -4,12 +4,13 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from triptych.decoding import DecodingOptions, SplitSentences
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceResult
 from triptych_serving.errors import EngineError, InvalidInputError, OverloadedError
 from triptych_serving.models.translation.postprocess import Translation
-from triptych_serving.models.translation.translator import Translator
+from triptych_serving.models.translation.translator import TranslationModel
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.services.documents.alignment import sentence_translation_of
 from triptych_serving.services.documents.codec import DocumentQuery, config_error
@@ -32,7 +33,9 @@ class SentenceTranslator:
         context: of the call, which has a deadline.
     """
 
-    def __init__(self, calls: TranslationCalls, translator: Translator, query: DocumentQuery, context: GrpcContext) -> None:
+    def __init__(
+        self, calls: TranslationCalls, translator: TranslationModel[Any], query: DocumentQuery, context: GrpcContext
+    ) -> None:
         self._calls, self._translator, self._query, self._context = calls, translator, query, context
         self.use = ModelUse(translator.name, str(translator.version))  # of all batches together
 
@@ -100,7 +103,7 @@ class SentenceTranslator:
     def _options(self, requests: Sequence[SentenceRequest]) -> DecodingOptions:
         return replace(
             self._query.options,
-            return_alignment=requests[0].aligned or None,
+            return_alignment=(requests[0].aligned and self._translator.aligns) or None,
             target_prefix=(),
             split_sentences=SplitSentences.OFF,
         )

@@ -15,6 +15,7 @@ from triptych_serving.models.attention import (
     check_source,
     prepare_attention,
 )
+from triptych_serving.models.model import Model
 from triptych_serving.models.text.embedding import EMBEDDING
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import ModelSelector, ModelVersion, Registry
@@ -64,14 +65,19 @@ def find_attending(registry: Registry, selector: ModelSelector, given: Attention
     Raises:
         ServingError: there is none, or several match.
     """
+    model = _find(registry, selector, given)
+    if not isinstance(model, AttendingModel):
+        raise UnsupportedError(f"model {model.name!r} ({model.manifest.task}) has no attention graphs")
+    return model
+
+
+def _find(registry: Registry, selector: ModelSelector, given: AttentionInput) -> Model:
     if selector.model:
         model = registry.named(selector)
-        if not isinstance(model, AttendingModel):
-            raise UnsupportedError(f"model {model.name!r} ({model.manifest.task}) has no attention graphs")
         return registry.find(selector) if isinstance(model, Translator) else model
     is_text = bool(given.text_pair) or not registry.translators
 
-    def find(among: Registry) -> AttendingModel:
+    def find(among: Registry) -> Model:
         if given.image:
             return among.find_image(selector)
         return among.find_text(selector, EMBEDDING) if is_text else among.find(selector)

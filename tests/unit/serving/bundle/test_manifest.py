@@ -256,6 +256,7 @@ def test_an_unknown_task_is_the_only_fault(read: Callable[[Edit], Manifest]) -> 
 
 
 IMAGES, LATENTS = "image-generation", "unconditional-image-generation"
+TEXTS, ASKED = "text-generation", {"task": "translation", "languages": {"en": "English", "de": "German"}}
 
 
 @pytest.mark.parametrize(
@@ -270,6 +271,11 @@ IMAGES, LATENTS = "image-generation", "unconditional-image-generation"
             "expected one of nearest",
         ),
         (IMAGES, {"tokens": {"pad": 0, "ends": [1], "start": 9}}, "tokens: image-generation needs start, and no ends"),
+        (TEXTS, {**ASKED, "chat": None}, "chat is not an object"),
+        (TEXTS, ASKED, "chat: missing, it asks the model to translate"),
+        (TEXTS, {**ASKED, "languages": {"en": "English"}}, "languages: has no pair to translate between"),
+        (TEXTS, {**ASKED, "languages": {"en": "English", "!": "?"}}, "languages: '!' is not a language code"),
+        (TEXTS, {**ASKED, "languages": {"en": "English", "de": 7}}, "languages.de is 7"),
         (LATENTS, {"latents": 0}, "latents is 0"),
         (LATENTS, {"precisions": {"fp32": {"encode": "encode.fp32.onnx"}}}, "precisions.fp32.decode is missing"),
         (
@@ -279,7 +285,7 @@ IMAGES, LATENTS = "image-generation", "unconditional-image-generation"
         ),
     ],
 )
-def test_an_incomplete_manifest_of_generated_images_is_rejected(tmp_path: Path, task: str, changes: Any, fault: str) -> None:
+def test_an_incomplete_manifest_is_rejected(tmp_path: Path, task: str, changes: Any, fault: str) -> None:
     raw = json.loads((MANIFESTS / f"1/{task}-least.json").read_text(encoding="utf-8"))
     (tmp_path / FILE_NAME).write_text(json.dumps({**raw, **changes}), encoding="utf-8")
     with pytest.raises(BundleError) as error:
