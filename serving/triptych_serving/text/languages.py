@@ -34,7 +34,7 @@ class LanguagePairs(Protocol):
 
     @property
     def frames(self) -> Frames:
-        """What stands around texts."""
+        """The frames around texts, by language."""
 
 
 @dataclass(frozen=True)
