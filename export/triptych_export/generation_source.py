@@ -26,13 +26,13 @@ class GenerationSource:
     # Members of the manifest's `generation` that differ from its defaults.
     generation: Mapping[str, Any] = field(default_factory=dict)
     template: str = ""  # Jinja template of chats; empty: none
-    languages: Mapping[str, str] = field(default_factory=dict)  # code -> name, of a model whose template asks it to translate
     variables: Mapping[str, str] = field(default_factory=dict)  # texts of special tokens, for the template
     family: str = GPT
     provenance: Mapping[str, Any] = field(default_factory=dict)
     samples: Sequence[str] = ()  # texts for parity and perplexity
     colours: NDArray[np.float32] | None = None  # `[tokens, 3]` from -1 to 1, of a model that completes images
     image: ImagePreprocessing | None = None  # how a file becomes an image whose pixels are among the colours
+    languages: Mapping[str, str] = field(default_factory=dict)  # code -> name, of a model whose template asks it to translate
 
     @classmethod
     def of(cls, checkpoint: GptCheckpoint) -> "GenerationSource":
