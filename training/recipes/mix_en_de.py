@@ -71,6 +71,7 @@ SHARES = {
     "software-written": 7,
     "news-written": 7,
     "general-written": 7,
+    "everyday-written": 12,
 }
 NEVER_HELD_OUT = {"tatoeba.en-de.train", "names", "dict-ding"}  # Tatoeba has a validation set; the others are words
 MOST_HELD_OUT, SHARE_HELD_OUT = 300, 10  # pairs of a file, and at most one in so many of them
