@@ -144,7 +144,7 @@ def test_equal_beginnings_are_computed_once(served: Served) -> None:
 def test_chats_whose_template_writes_the_time_are_not_cached(served: Served, tmp_path: Path) -> None:
     (tmp_path / "dated").write_text("{{ strftime_now('%d') }}{{ messages[0].content }}")
     dated = copy(served.generator)
-    dated._chat = ChatEncoder(ChatTemplate(tmp_path / "dated", {}), dated.tokenizer)
+    dated.chat = ChatEncoder(ChatTemplate(tmp_path / "dated", {}), dated.tokenizer)
     chat, text = GenerationRequest(messages=(ChatMessage("user", "Hi"),)), GenerationRequest(prompts=("Hi",))
     for generator, request, is_cached in ((served.generator, chat, True), (dated, chat, False), (dated, text, True)):
         content = GenerationQuery(ModelSelector(), replace(request, options=DecodingOptions(beam_size=2))).content(generator)
@@ -154,7 +154,7 @@ def test_chats_whose_template_writes_the_time_are_not_cached(served: Served, tmp
 def test_a_chat_whose_template_writes_nothing_is_an_empty_prompt(served: Served, tmp_path: Path) -> None:
     (tmp_path / "bare").write_text("{{ messages[0].content }}")
     bare = copy(served.generator)
-    bare._chat = ChatEncoder(ChatTemplate(tmp_path / "bare", {}), bare.tokenizer)
+    bare.chat = ChatEncoder(ChatTemplate(tmp_path / "bare", {}), bare.tokenizer)
     options: dict[str, Any] = {"options": DecodingOptions(sampling_topk=1), "max_tokens": 5}
     chat = GenerationRequest(messages=(ChatMessage("user", ""),), **options)
     assert bare.generate(chat) == bare.generate(GenerationRequest(prompts=("",), **options))
@@ -177,7 +177,7 @@ def test_a_chat_may_set_variables_of_the_template(
     served: Served, openai_client: openai.OpenAI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "template").write_text("{{ messages[0].content }}{% if think is false %} no{% endif %}{{ steps }}")
-    monkeypatch.setattr(served.generator, "_chat", ChatEncoder(ChatTemplate(tmp_path / "template", {}), served.tokenizer))
+    monkeypatch.setattr(served.generator, "chat", ChatEncoder(ChatTemplate(tmp_path / "template", {}), served.tokenizer))
     chat: Any = [{"role": "user", "content": "Hi"}]
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, "Hi"),

@@ -293,11 +293,11 @@ def _languages(
         return CheckpointLanguages({near: source}, {far: target})
     if language_tokens(tokenizers.source, MBART_TOKEN):
         return mbart_languages(folder, tokenizers, generation, None)
-    before = tokenizers.before(folder, generation.ends[0])
     several = m2m100_languages(folder, tokenizers.source, None)
     for found in (several, marian_languages(folder, tokenizers.source, generation)):
         if {*found.sources, *found.targets} != {UNDETERMINED}:
             return found
+    before = tokenizers.before(folder, generation.ends[0])
     return token_languages(tokenizers.source, before, generation) or text_to_text(before)
 
 

@@ -45,7 +45,7 @@ class UppercaseCalls:
 
 def translator_of(calls: Any, rows: int = 64) -> SentenceTranslator:
     manifest = SimpleNamespace(source_languages=["eng_Latn"], target_languages=["deu_Latn", "fra_Latn"])
-    translator: Any = SimpleNamespace(name="toy", version=1, rows=rows, manifest=manifest)
+    translator: Any = SimpleNamespace(name="toy", version=1, rows=rows, manifest=manifest, aligns=True)
     context: Any = None
     return SentenceTranslator(calls, translator, QUERY, context)
 
