@@ -28,7 +28,7 @@ from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.server import Server
 from triptych_serving.services.generation_calls import GenerationQuery
 
-from ..fixtures.decoders import decoder_source
+from ..fixtures.decoders import decoder_source, greedy
 from ..fixtures.toy import TEXT_GENERATION_MODELS
 from .support.in_process import Pace, options_of, serving
 from .support.processes import PATIENCE_SECONDS, eventually
@@ -58,13 +58,7 @@ class Served:
         return self.model(torch.tensor([ids])).log_softmax(-1)[0]
 
     def greedy(self, text: str, most: int) -> list[int]:
-        ids = self.ids(text)
-        for _ in range(most):
-            token = int(self.log_probabilities(ids)[-1].argmax())
-            if token in (0, 2):
-                break
-            ids.append(token)
-        return ids[len(self.ids(text)) :]
+        return greedy(self.model, self.ids(text), most)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-import torch
 from libretranslatepy import LibreTranslateAPI
 from tokenizers import Tokenizer
 from torch import nn
@@ -16,7 +15,7 @@ from triptych_export.translation_prompt import ask_to_translate
 from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.server import Server
 
-from ..fixtures.decoders import decoder_source
+from ..fixtures.decoders import decoder_source, greedy
 from .support.in_process import options_of, serving
 
 TEXTS = ["Rain again.", "Who left the gate open?", "Two dogs run over the green grass."]
@@ -33,18 +32,11 @@ class Served:
     model: nn.Module
     tokenizer: Tokenizer
 
-    @torch.no_grad()
     def expected(self, text: str, name: str = "German") -> str:
         """Answer the prompt in PyTorch, greedily."""
         prompt = f"<|im_start|>user\nTo {name}: {text}<|im_end|>\n<|im_start|>assistant\n"
-        ids = [*self.tokenizer.encode(prompt).ids]
-        size = len(ids)
-        while len(ids) < size + MOST:
-            token = int(self.model(torch.tensor([ids]))[0, -1].argmax())
-            if token in (0, 2):
-                break
-            ids.append(token)
-        return str(self.tokenizer.decode(ids[size:])).strip()
+        answer = greedy(self.model, self.tokenizer.encode(prompt).ids, MOST)
+        return str(self.tokenizer.decode(answer)).strip()
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from triptych_ray.tables.options import TableOptions
 from triptych_ray.tables.parts import FileParts
 from triptych_ray.tables.worker import Worker, problem_of
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import PromptedTranslationManifest, TranslationManifest, read_manifest
+from triptych_serving.bundle.manifest import AnyTranslationManifest, read_manifest
 from triptych_serving.errors import BundleError
 from triptych_serving.repository.placement import CPU_ALONE, Hardware, place
 from triptych_serving.repository.repository import VersionFolder, chosen_models
@@ -30,7 +30,7 @@ from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.device_selection import AUTO
 from triptych_serving.text.languages import has_pair, takes_any
 
-FoundModel = tuple[VersionFolder, TranslationManifest | PromptedTranslationManifest]
+FoundModel = tuple[VersionFolder, AnyTranslationManifest]
 GPU = Hardware((Device("cuda"),), needed=True)
 
 
@@ -243,5 +243,5 @@ def _models(repository: Path, name: str) -> Iterator[FoundModel]:
             if name:
                 raise
             continue  # as a server does: the other models may fit
-        if isinstance(manifest, TranslationManifest | PromptedTranslationManifest):
+        if isinstance(manifest, AnyTranslationManifest):
             yield folder.default, manifest

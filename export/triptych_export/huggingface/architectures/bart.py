@@ -18,9 +18,9 @@ from triptych_export.huggingface.checkpoint.generation import FILE as GENERATION
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
 from triptych_export.huggingface.checkpoint.languages import (
     CheckpointLanguages,
-    is_known,
     language_tokens,
     model_name,
+    offered_tokens,
     single,
     text_to_text,
 )
@@ -229,9 +229,7 @@ def marian_languages(folder: Folder, tokenizer: Tokenizer, generation: Generatio
     names = (model_name(folder), str(folder.config.get("_name_or_path", "")))
     found = next((pair.groupdict() for name in names if (pair := MARIAN_PAIR.search(name))), {})
     source = single(config.get("source_lang") or found.get("source"))
-    tokens = language_tokens(tokenizer, MARIAN_TOKEN)
-    targets = {code: TargetFrame(before=(token,), forced=generation.forced) for code, token in tokens.items() if is_known(code)}
-    skipped = ", ".join(code for code in tokens if code not in targets)
-    notes = {"language_tokens_not_offered": skipped} if skipped else {}
+    tokens, notes = offered_tokens(tokenizer, MARIAN_TOKEN)
+    targets = {code: TargetFrame(before=(token,), forced=generation.forced) for code, token in tokens.items()}
     target = single(config.get("target_lang") or found.get("target"))
     return CheckpointLanguages({source: SourceFrame()}, targets or {target: TargetFrame(forced=generation.forced)}, notes=notes)

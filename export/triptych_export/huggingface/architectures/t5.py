@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from triptych_export.huggingface.checkpoint.config import ACTIVATIONS, ENCODER_DECODER, check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
-from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, language_tokens, text_to_text
+from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, offered_tokens, text_to_text
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
 from triptych_export.huggingface.checkpoint.seq2seq import Embeddings, cross_attention_rules, load_model, make_source
 from triptych_export.huggingface.checkpoint.weights import open_weights
@@ -26,9 +26,7 @@ from triptych_text.languages import UNDETERMINED
 LONGEST = 2_048  # tokens; relative positions have no limit, this one saves memory
 TRAINED = 512  # tokens of the training texts
 TRANSLATION = re.compile(r"translation_(?P<source>\w+)_to_(?P<target>\w+)")
-TARGET_TOKEN = (
-    r"<2(.+)>"  # selects a target language of MADLAD-400 (Kudugunta et al. 2023), before the text: "<2de> Good morning."
-)
+TARGET_TOKEN = r"<2(.+)>"  # before a text: the target language of MADLAD-400 (Kudugunta et al. 2023)
 PROJECTIONS = ("q", "k", "v", "o")
 UMT5_NEUTRAL = {**ENCODER_DECODER, **neutral("scalable_attention")}  # in the published files, and transformers does not read it
 DEFAULTS: Mapping[str, object] = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
@@ -50,9 +48,8 @@ def load_t5(folder: Folder, source_language: str = "", target_language: str = ""
     generation = read_generation(folder, LONGEST, DEFAULTS, wanted)
     tokenizers = translation_tokenizers(folder)
     before = tokenizers.before(folder, generation.ends[0])
-    languages = token_languages(tokenizers.source, before, generation) if translates and not tasks else None
-    languages = languages or _task_languages(tasks, before, generation)
-    languages = languages.choose(source_language, target_language)
+    named = token_languages(tokenizers.source, before, generation) if translates and not tasks else None
+    languages = (named or _task_languages(tasks, before, generation)).choose(source_language, target_language)
     weights = open_weights(folder.path)
     config = _members(folder)
     model = load_model(folder, weights, config, generation, Embeddings.of(folder, tied=True), _rules(config), IGNORED)
@@ -157,17 +154,12 @@ def _task_languages(
 
 def token_languages(tokenizer: Tokenizer, before: Sequence[int], generation: GenerationSettings) -> CheckpointLanguages | None:
     """Read the languages of a vocabulary with tokens such as "<2de>", which select targets; None if there are none."""
-    special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-    targets, skipped = dict[str, TargetFrame](), list[str]()
-    for code, number in language_tokens(tokenizer, TARGET_TOKEN).items():
-        token = f"<2{code}>"
-        if not is_known(code):
-            skipped.append(code)
-        elif token in special:  # not found in texts
-            targets[code] = TargetFrame(before=(number,), forced=generation.forced)
-        else:
-            targets[code] = TargetFrame(f"{token} ", forced=generation.forced)
-    if not targets:
+    tokens, notes = offered_tokens(tokenizer, TARGET_TOKEN)
+    if not tokens:
         return None
-    notes = {"language_tokens_not_offered": ", ".join(skipped)} if skipped else {}
+    special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}  # not found in texts
+    targets = {
+        code: TargetFrame("" if number in special else f"<2{code}> ", (number,) if number in special else (), generation.forced)
+        for code, number in tokens.items()
+    }
     return CheckpointLanguages(dict.fromkeys(targets, SourceFrame(tuple(before))), targets, notes=notes)

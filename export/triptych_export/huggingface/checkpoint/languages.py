@@ -64,6 +64,14 @@ def language_tokens(tokenizer: Tokenizer, pattern: str) -> dict[str, int]:
     return {found[1]: number for name, number in names if (found := re.fullmatch(pattern, name))}
 
 
+def offered_tokens(tokenizer: Tokenizer, pattern: str) -> tuple[dict[str, int], dict[str, str]]:
+    """Return the tokens whose codes are known, as `language_tokens` does, and a row of the model card about the others."""
+    tokens = language_tokens(tokenizer, pattern)
+    offered = {code: number for code, number in tokens.items() if is_known(code)}
+    skipped = ", ".join(code for code in tokens if code not in offered)
+    return offered, {"language_tokens_not_offered": skipped} if skipped else {}
+
+
 def is_known(code: str) -> bool:
     """Tell whether a code names an existing language or language group."""
     return is_language(code) and Language.get(code).is_valid()

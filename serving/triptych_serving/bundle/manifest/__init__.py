@@ -66,6 +66,8 @@ from triptych_serving.bundle.manifest.translation import (
     TranslationManifest,
 )
 
+AnyTranslationManifest = TranslationManifest | PromptedTranslationManifest
+
 __all__ = [
     "AGGREGATIONS",
     "BARE",
@@ -88,6 +90,7 @@ __all__ = [
     "TOKEN_CLASSIFICATION",
     "TRANSLATION",
     "AlignmentHeads",
+    "AnyTranslationManifest",
     "AutoencoderManifest",
     "Colours",
     "DecoderShape",

@@ -129,9 +129,7 @@ class PromptedTranslationManifest(TextGenerationManifest):
 
 def parse_prompted_translation(fields: JsonFields) -> PromptedTranslationManifest:
     """Read and check the manifest; errors are added to the fields' faults."""
-    base = parse_text_generation(fields)
-    members = {name: getattr(base, name) for name in base.__dataclass_fields__}
-    manifest = PromptedTranslationManifest(**members, languages=fields.texts("languages"))
+    manifest = PromptedTranslationManifest(**vars(parse_text_generation(fields)), languages=fields.texts("languages"))
     faults = [f"languages: {code!r} is not a language code" for code in manifest.languages if not is_language(code)]
     if len(manifest.languages) < LEAST_LANGUAGES:
         faults.append("languages: has no pair to translate between")

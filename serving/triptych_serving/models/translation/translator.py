@@ -8,7 +8,7 @@ from typing import Any
 
 from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import PromptedTranslationManifest, TranslationManifest
+from triptych_serving.bundle.manifest import AnyTranslationManifest, TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.encoding.options import Work
@@ -45,7 +45,7 @@ class TranslationModel(DecodeModel[Lanes]):
         source_language, target_language: any code for one of the model's languages; empty where the model has only one.
     """
 
-    manifest: TranslationManifest | PromptedTranslationManifest
+    manifest: AnyTranslationManifest
     tokenizer: TranslationTokenizer
     aligns = True  # the attention of decoding tells which words belong together
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.bundle.manifest import TENSORS, PromptedTranslationManifest, TextManifest, TranslationManifest
+from triptych_serving.bundle.manifest import TENSORS, AnyTranslationManifest, TextManifest, TranslationManifest
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.tensors.tensor_model import TensorModel
@@ -85,7 +85,7 @@ def _parameters(model: Model) -> dict[str, str]:
             continue
         types = TASKS[name].parameters
         parameters[f"parameters.{name}"] = "; ".join(f"{option}: {kind.text}" for option, kind in types.items())
-    if isinstance(manifest, TranslationManifest | PromptedTranslationManifest):
+    if isinstance(manifest, AnyTranslationManifest):
         parameters["source_language_codes"] = ",".join(manifest.source_languages)
         parameters["target_language_codes"] = ",".join(manifest.target_languages)
     if isinstance(manifest, TranslationManifest):

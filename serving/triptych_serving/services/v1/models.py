@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from triptych.v1 import model_pb2, model_pb2_grpc
-from triptych_serving.bundle.manifest import PromptedTranslationManifest, TextManifest, TranslationManifest
+from triptych_serving.bundle.manifest import AnyTranslationManifest, TextManifest, TranslationManifest
 from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import ModelVersion, Registry, State
 from triptych_serving.rpc.call_context import GrpcContext
@@ -76,7 +76,7 @@ def model_to(version: ModelVersion) -> model_pb2.Model:
     message.devices.extend(map(str, model.devices))
     message.labels.extend(model.labels)
     message.services.extend(services_of(model.capabilities))
-    if isinstance(manifest, TranslationManifest | PromptedTranslationManifest):
+    if isinstance(manifest, AnyTranslationManifest):
         message.source_language_codes.extend(manifest.source_languages)
         message.target_language_codes.extend(manifest.target_languages)
     if isinstance(manifest, TranslationManifest):
