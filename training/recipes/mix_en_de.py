@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--exclude", type=Path, action="append", default=[], help="text whose lines are not to be trained on")
     options = parser.parse_args()
 
-    pairs = {name: read_pairs(path_of(name, options.data)) for name in SHARES}
+    pairs = {name: pairs_of(name, options.data) for name in SHARES}
     held_out = {name: hold_out(name, pairs[name]) for name in SHARES if name not in NEVER_HELD_OUT}
     seen = list(read_pairs(options.data / VALID)) + [pair for part in held_out.values() for pair in part]
     forbidden = {key(text) for pair in seen for text in pair}
@@ -139,11 +139,11 @@ def main() -> None:
     sys.stdout.write(f"{len(rows):,} training pairs\n")
 
 
-def path_of(name: str, data: Path) -> Path:
-    """Return the path of an entry of SHARES."""
+def pairs_of(name: str, data: Path) -> list[Pair]:
+    """Read the pairs of an entry of SHARES; those that were written for the model are beside this file, a side a file."""
     if name.endswith(WRITTEN):
-        return HERE / f"en-de-{name}.tsv.bz2"
-    return data / (f"{name}.tsv.gz" if ".en-de" in name else f"{name}.en-de.tsv.gz")
+        return list(zip(*(read_lines(HERE / f"en-de-{name}.{language}.bz2") for language in ("en", "de")), strict=True))
+    return read_pairs(data / (f"{name}.tsv.gz" if ".en-de" in name else f"{name}.en-de.tsv.gz"))
 
 
 def read_lines(path: Path) -> Iterator[str]:
