@@ -12,7 +12,7 @@ import click
 
 from triptych.decoding import DecodingOptions
 from triptych_cli.common import options
-from triptych_cli.common.connection import connect, input_errors
+from triptych_cli.common.connection import connect, input_errors, model_arguments
 from triptych_cli.common.decoding import GENERATED_FLAGS, NEEDS_JSON, TextLines, generation_options, take_decoding
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs, one_line
@@ -123,7 +123,7 @@ def _open(choice: ModelChoice) -> Iterator[Generate]:
         with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client:
 
             def ask_server(prompt: Prompt, **arguments: Any) -> Iterator[Any]:
-                with one_line(ValueError), client.generate_stream(prompt, model=choice.model or None, **arguments) as pieces:
+                with one_line(ValueError), client.generate_stream(prompt, **model_arguments(choice), **arguments) as pieces:
                     yield from pieces
                     yield pieces.generation
 
@@ -240,7 +240,7 @@ def _ask(method: str, choice: ModelChoice, *names: str, task: str = IMAGE_SAMPLI
     try:
         if options.asks_server():
             with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client, one_line(ValueError), input_errors("images"):
-                answer = getattr(client, method)(*images, model=choice.model or None, **fields)
+                answer = getattr(client, method)(*images, **model_arguments(choice), **fields)
                 return [each.image for each in answer.images]
         return _run(choice, task, images, fields)
     except InputError as error:

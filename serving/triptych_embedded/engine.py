@@ -42,7 +42,8 @@ def open_sentence_translator(request: TranslationRequest, workers: int | None = 
     """
     with open_registry(request, TRANSLATION, engine_options(workers)) as registry:
         with backend_errors():
-            translator = registry.find(ModelSelector(request.model, "", request.source_language, request.target_language))
+            languages = request.source_language, request.target_language
+            translator = registry.find(ModelSelector(request.model, request.model_version, *languages))
             entry = registry.default(translator.name, str(translator.version)).entry
             identity = identity_of(entry, translator.precision, translator.manifest, request)
         switch_seconds = sys.getswitchinterval()

@@ -47,8 +47,11 @@ def open_registry(choice: ModelChoice, capability: str, engine: EngineOptions | 
     with backend_errors():
         hardware = Hardware.parse(choice.device, choice.gpu_memory_limit)
         name = choice.model or only_model(choice.repository, capability)
+        if choice.model_version and not name:
+            problem = f"name the model, too: {choice.repository} has none or several for {capability}"
+            raise BackendError(f"version {choice.model_version!r}: {problem}")
         decoders = DecodeModelOptions(choice.precision, engine)
-        registry = load_registry(choice.repository, decoders, name, encoders, hardware=hardware)
+        registry = load_registry(choice.repository, decoders, name, encoders, hardware, choice.model_version)
     try:
         faults = [loaded.fault for loaded in registry.models if loaded.fault]
         if faults and not registry.ready:

@@ -18,11 +18,12 @@ INPUT_FIELD = re.compile(r"(?:contents|pairs|inputs|images|documents)\[(\d+)\](?
 class ModelChoice:
     """The model to use and where it runs. Empty members leave the choice open.
 
-    `server` is the address of a server; the other members after `model` are for an engine in this process.
+    `server` is the address of a server; the members after it, and `models`, are for an engine in this process.
     """
 
     models: Path | None = None  # the repository; None: the embedded models
     model: str = ""
+    model_version: str = ""  # a number or a label
     server: str = ""
     precision: str | None = None
     device: str = AUTO

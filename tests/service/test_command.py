@@ -38,6 +38,27 @@ def test_rejected_request_is_one_line(server: ServerProcess, run: Run, arguments
     assert run("translate", "--server", server.address, *arguments).error.startswith(error)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["translate", "a"],
+        ["translate", "--stream", "a"],
+        ["score", "a", "b"],
+        ["fill", "a [MASK]"],
+        ["rerank", "a", "b"],
+        ["generate", "a"],
+        ["attend", "a"],
+        ["interpolate-images", __file__, __file__, "-o", "images.png"],
+    ],
+)
+def test_every_command_can_name_a_version(
+    server: ServerProcess, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = run(*command, "--server", server.address, "--model-version", "9").error
+    assert error.startswith("NOT_FOUND: version '9' of any model not found; available: ")
+
+
 def test_unreachable_server_is_one_line(run: Run) -> None:
     assert run("models", "--server", "127.0.0.1:1").error.startswith("UNAVAILABLE: failed to connect")
 

@@ -72,7 +72,7 @@ _seconds = FloatRange(min=0.01, max=86_400)
 server_flags = several(
     options.models,
     options.model,
-    optional("--model-version", default="", help="Version of the model.  [default: chosen by the server]"),
+    options.model_version,
     optional("--server", default="", metavar="HOST:PORT", help="Server to measure.  [default: start one]"),
     options.connection,
     options.running,

@@ -12,11 +12,11 @@ from click.core import ParameterSource
 
 from triptych_cli.common.errors import one_line
 from triptych_cli.common.options import kept
-from triptych_embedded.request import InputError, TranslationRequest
+from triptych_embedded.request import InputError, ModelChoice, TranslationRequest
 
 if TYPE_CHECKING:
     from triptych_client import Client, TriptychClientError
-    from triptych_client.arguments import ScoreArguments
+    from triptych_client.arguments import ModelArguments, ScoreArguments
     from triptych_client.connection import ChannelCredentials, Settings
 
 FEW_RETRIES = 5  # about two seconds: an address may be wrong
@@ -51,10 +51,15 @@ def connection_settings(address: str, timeout_seconds: float) -> "Settings":
         return Settings(*named_address(_named(address)), **access, timeout_seconds=timeout_seconds)
 
 
+def model_arguments(choice: ModelChoice) -> "ModelArguments":
+    """Return the client's arguments for a model."""
+    return {"model": choice.model or None, "model_version": choice.model_version or None}
+
+
 def translation_arguments(request: TranslationRequest) -> "ScoreArguments":
     """Return the client's arguments for the model and the languages of a request."""
     return {
-        "model": request.model or None,
+        **model_arguments(request),
         "source_language": request.source_language or None,
         "target_language": request.target_language or None,
     }

@@ -25,4 +25,4 @@ def open_engine(choice: ModelChoice, capability: str) -> "Iterator[tuple[Registr
 
     languages = (choice.source_language, choice.target_language) if isinstance(choice, TranslationRequest) else ()
     with open_registry(choice, capability) as registry, backend_errors():
-        yield registry, ModelSelector(choice.model, "", *languages)
+        yield registry, ModelSelector(choice.model, choice.model_version, *languages)

@@ -147,6 +147,9 @@ models = option(
     "--models", type=click.Path(path_type=Path), default=None, help="Model repository.  [default: the embedded models]"
 )
 model = optional("--model", default="", help="Name of the model.  [default: the one that fits]")
+model_version = optional(
+    "--model-version", default="", help="A number, or a label such as canary.  [default: the stable version, else the newest]"
+)
 address = optional(
     "--server", default="", metavar="HOST:PORT", help="Send requests to this server.  [default: run in this process]"
 )
@@ -202,9 +205,9 @@ connection = several(
     option("--allow-plaintext-keys", is_flag=True, help="Send the API key to other machines without TLS.", **_hidden),
 )
 server = several(address, connection)
-local_choice = several(models, model, running)
+local_choice = several(models, model, model_version, running)
 # All options of a ModelChoice.
-model_choice = several(models, model, server, running)
+model_choice = several(models, model, model_version, server, running)
 
 
 def take_choice(values: dict[str, Any]) -> ModelChoice:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from triptych_cli.common import options
-from triptych_cli.common.connection import connect
+from triptych_cli.common.connection import connect, model_arguments
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.lines import check_stdout, json_row
@@ -78,7 +78,7 @@ def _ask(choice: TranslationRequest, given: dict[str, Any]) -> Any:
     if asks_server():
         with connect(choice.server) as client, one_line(ValueError):
             arguments = {name: value for name, value in given.items() if value}
-            return client.attend(**arguments, model=choice.model or None)
+            return client.attend(**arguments, **model_arguments(choice))
     capability = IMAGE_CLASSIFICATION if given["image"] else EMBEDDING if given["text_pair"] else TRANSLATION
     with open_engine(choice, capability) as (registry, selector):
         from triptych_serving.models.attention import AttentionInput, attend

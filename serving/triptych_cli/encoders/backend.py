@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from triptych_cli.common.connection import SERVER_WAIT_SECONDS, PatientClient, connect, input_errors
+from triptych_cli.common.connection import SERVER_WAIT_SECONDS, PatientClient, connect, input_errors, model_arguments
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import one_line
 from triptych_cli.common.lines import run_each
@@ -34,7 +34,7 @@ def open_encoder(choice: ModelChoice, capability: str, client_method: str) -> It
     """
     if asks_server():
         with PatientClient(choice.server) as client:
-            yield partial(client.run, client_method, model=choice.model or None)
+            yield partial(client.run, client_method, **model_arguments(choice))
         return
     with _open_engine(choice, capability) as ask_engine:
         yield lambda inputs, **arguments: run_each(partial(ask_engine, **arguments), inputs)
@@ -48,7 +48,7 @@ def open_reranker(choice: ModelChoice) -> Iterator[Run]:
     """
     if asks_server():
         with connect(choice.server, timeout_seconds=SERVER_WAIT_SECONDS) as client:
-            yield one_line(ValueError)(input_errors("documents")(partial(client.rerank, model=choice.model or None)))
+            yield one_line(ValueError)(input_errors("documents")(partial(client.rerank, **model_arguments(choice))))
         return
     with _open_engine(choice, RERANK) as ask_engine:
         yield lambda query, documents, **arguments: ask_engine([(query, document) for document in documents], **arguments)

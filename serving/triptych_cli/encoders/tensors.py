@@ -50,6 +50,7 @@ def _named(value: str) -> tuple[str, str]:
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="An .npz file.  [default: print outputs]")
 @options.models
 @options.optional("--model", default="", help="Name of the model; a server needs it.  [default: the only one of plain tensors]")
+@options.model_version
 @options.server
 @options.running
 def command(
@@ -80,7 +81,7 @@ def command(
     choice = ModelChoice(**values)
     if asks_server():
         with connect(choice.server) as client, one_line(TypeError, ValueError):  # of arrays that no tensor can hold
-            found = client.infer(choice.model, {**arrays, **files}, outputs=best)
+            found = client.infer(choice.model, {**arrays, **files}, choice.model_version, best)
             results = {name: np.asarray(tensor) for name, tensor in found.items() if name not in best}
         ranked = {name: list(found[name].strings) for name in best}
     else:

@@ -222,7 +222,7 @@ def find_identity(request: TranslationRequest) -> TranslatorIdentity:
 
 
 def _find(repository: Path, request: TranslationRequest) -> FoundModel:
-    there = list(_models(repository, request.model))
+    there = list(_models(repository, request))
     able = [model for model in there if len(there) == 1 or has_pair(model[1], request.source_language, request.target_language)]
     if request.source_language or request.target_language:  # prefer models that name the languages
         able = [model for model in able if not takes_any(model[1])] or able
@@ -234,14 +234,15 @@ def _find(repository: Path, request: TranslationRequest) -> FoundModel:
     return able[0]
 
 
-def _models(repository: Path, name: str) -> Iterator[FoundModel]:
-    """Yield the translation models, each in the version that a server would serve."""
-    for folder in chosen_models(repository, name).values():
+def _models(repository: Path, request: TranslationRequest) -> Iterator[FoundModel]:
+    """Yield the translation models, each in the version that is asked for, or that a server would serve."""
+    for folder in chosen_models(repository, request.model).values():
+        entry = folder.find(request.model_version) if request.model_version else folder.default
         try:
-            manifest = read_manifest(folder.default.folder)
+            manifest = read_manifest(entry.folder)
         except BundleError:
-            if name:
+            if request.model:
                 raise
             continue  # as a server does: the other models may fit
         if isinstance(manifest, AnyTranslationManifest):
-            yield folder.default, manifest
+            yield entry, manifest

@@ -119,8 +119,9 @@ def load_registry(
     only: str = "",
     encoders: EncoderOptions = DEFAULTS,
     hardware: Hardware = CPU_ALONE,
+    version: str = "",
 ) -> Registry:
-    """Load one version of every model, or of the one named `only`: the stable one, else the newest.
+    """Load one version of every model, or of the one named `only`.
 
     A model that cannot be loaded does not stop the others.
 
@@ -128,18 +129,19 @@ def load_registry(
         options: how translation models are loaded; its precision applies to every model.
         only: a model's name, or empty.
         encoders: how models of the other tasks are loaded.
+        version: a number or a label; empty: the stable one, else the newest.
 
     Raises:
         RepositoryError: the repository is missing or empty.
-        NotFoundError: `only` names no model.
+        NotFoundError: `only` names no model, or it has no such version.
     """
-    folders = chosen_models(root, only)
+    folders = chosen_models(root, only).values()
+    entries = [(folder, folder.find(version) if version else folder.default) for folder in folders]
     loader = Loader(options, encoders, hardware=hardware, budgets=Budgets(hardware.memory_limit))
-    return Registry([_load_default(folder, loader) for folder in folders.values()])
+    return Registry([_load_one(folder, entry, loader) for folder, entry in entries])
 
 
-def _load_default(folder: ModelFolder, loader: Loader) -> ModelVersion:
-    entry = folder.default
+def _load_one(folder: ModelFolder, entry: VersionFolder, loader: Loader) -> ModelVersion:
     model, fault = (None, folder.fault) if folder.fault else loader.attempt(entry)
     labels = folder.policy.labels_of(entry.version)
     return ModelVersion(entry, State.FAILED if model is None else State.READY, model, fault, labels)

@@ -66,6 +66,18 @@ class ModelFolder:
         stable = self.policy.labels.get(STABLE)
         return self.entry(stable if stable in allowed else allowed[0])
 
+    def find(self, version: str) -> VersionFolder:
+        """Return the folder of the version with this number or label, which the policy need not allow.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        for entry in self.versions:
+            if version in (str(entry.version), *self.policy.labels_of(entry.version)):
+                return entry
+        known = ", ".join([*map(str, self.numbers), *self.policy.labels])
+        raise NotFoundError(f"version {version!r} of {self.name} not found; available: {known}")
+
     def entry(self, version: int) -> VersionFolder:
         """Return the folder of a version that exists."""
         return next(entry for entry in self.versions if entry.version == version)

@@ -18,6 +18,7 @@ from triptych_cli.translation.translate import TranslateJob
 from triptych_client import call
 from triptych_embedded.request import BackendError, TranslationRequest
 
+from ....fixtures.json_files import write_json
 from ....fixtures.toy import MODELS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, truncate
 from ...client.fake_server import FakeServer, bad_field, fail, succeed
 from ..conftest import Run
@@ -74,6 +75,21 @@ def test_precision_languages_and_model_of_the_environment(run: Run, monkeypatch:
     monkeypatch.setenv("TRIPTYCH_MODEL", "toy")
     languages = ("--source-language", "en-US", "--target-language", "deu_Latn")
     assert run("translate", "--precision", "int8", *languages, SOURCE).success == f"{TARGET}\n"
+
+
+def test_a_version_is_chosen_by_its_number_or_label(run: Run, tmp_path: Path) -> None:
+    copy_bundle(tmp_path, version=1)
+    truncate(copy_bundle(tmp_path, version=2) / "search.fp32.onnx")
+    write_json(tmp_path / "toy" / "model.json", {"labels": {"good": 1}})
+    command = ("translate", "--models", tmp_path, "--precision", "fp32")
+    for version in ("1", "good"):
+        assert run(*command, "--model-version", version, SOURCE).success == f"{TARGET}\n"
+    assert "search.fp32.onnx" in run(*command, SOURCE).error
+    missing = "version '3' of toy not found; available: 1, 2, good"
+    assert run(*command, "--model-version", "3", SOURCE).error == missing
+    copy_bundle(tmp_path, "other")
+    unnamed = f"version '1': name the model, too: {tmp_path} has none or several for translation"
+    assert run(*command, "--model-version", "1", SOURCE).error == unnamed
 
 
 def test_a_translation_is_one_line_whatever_the_model_produces(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
