@@ -72,6 +72,7 @@ SHARES = {
     "news-written": 7,
     "general-written": 7,
     "everyday-written": 12,
+    "usage-written": 20,
 }
 NEVER_HELD_OUT = {"tatoeba.en-de.train", "names", "dict-ding"}  # Tatoeba has a validation set; the others are words
 MOST_HELD_OUT, SHARE_HELD_OUT = 300, 10  # pairs of a file, and at most one in so many of them

@@ -179,7 +179,9 @@ def test_the_model_is_found_without_loading_it(tmp_path: Path) -> None:
     copy_bundle(models, "two")
     with pytest.raises(BackendError, match="several models match, set `model` to one of: one, two"):
         find_identity(TranslationRequest(models=models))
-    assert find_identity(TranslationRequest(models=models, model="two")).model == "two"
+    copy_bundle(models, "two", version=2)
+    assert find_identity(TranslationRequest(models=models, model="two")).version == "2"
+    assert find_identity(TranslationRequest(models=models, model="two", model_version="1")).version == "1"
     with pytest.raises(BackendError, match="precision 'fp8' is not in this bundle"):
         find_identity(TranslationRequest(models=models, model="two", precision="fp8"))
     with pytest.raises(BackendError, match="'three' is not in"):
