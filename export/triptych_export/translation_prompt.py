@@ -17,8 +17,14 @@ PROMPT = "Translate the following text from {source} to {target}. Answer with th
 PROMPTS = {  # of model types whose cards name one
     "hunyuan_v1_dense": "Translate the following segment into {target}, without additional explanation.\n\n{text}",
 }
-FIELD = re.compile(r"\{(source|target|text)\}")
-VARIABLES = {"source": "source_language", "target": "target_language", "text": "messages[0].content"}  # of the template
+VARIABLES = {  # of the template, by field of the prompt
+    "source": "source_language",
+    "source_code": "source_code",
+    "target": "target_language",
+    "target_code": "target_code",
+    "text": "messages[0].content",
+}
+FIELD = re.compile(rf"\{{({'|'.join(VARIABLES)})\}}")
 
 
 def ask_to_translate(source: GenerationSource, languages: Sequence[str], prompt: str = "") -> GenerationSource:
@@ -26,15 +32,16 @@ def ask_to_translate(source: GenerationSource, languages: Sequence[str], prompt:
 
     Args:
         languages: codes, each with an English name behind `=` if it is not to have the usual one.
-        prompt: the user's message, in which `{source}` and `{target}` are names of languages; with a special token of the
-            tokenizer, it is all that the model reads. Empty: the usual one.
+        prompt: the user's message, in which `{source}` and `{target}` are names of languages, `{source_code}` and
+            `{target_code}` their codes; with a special token of the tokenizer, it is all that the model reads. Empty: the usual
+            one.
 
     Raises:
         SourceError: a code or the prompt cannot be used, or the model has no chat template.
     """
     prompt = prompt or PROMPTS.get(source.family, PROMPT)
     fields = set(FIELD.findall(prompt))
-    if not {"target", "text"} <= fields:
+    if not ("text" in fields and fields & {"target", "target_code"}):
         raise SourceError(f"translation_prompt: {prompt!r:.60} lacks {{target}} or {{text}}")
     tokenizer = source.tokenizer
     special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special] if tokenizer else []

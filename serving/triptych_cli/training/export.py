@@ -73,7 +73,7 @@ from triptych_cli.common.options import refuse_given, text_of
     "--translation-prompt",
     default="",
     metavar="TEXT",
-    help="What it is asked, with {source}, {target} and {text}; with special tokens it replaces the chat template.",
+    help="What it is asked, with {source}, {target} or {target_code}, {text}; with special tokens, without the chat template.",
 )
 @click.option(
     "--ignore-config",

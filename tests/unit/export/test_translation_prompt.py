@@ -16,6 +16,7 @@ SOURCE = decoder_source("llama")
 def rendered(prompt: str, languages: tuple[str, ...] = ("en", "de"), **changes: str) -> str:
     source = ask_to_translate(replace(SOURCE, **changes), languages, prompt)
     names = dict(zip(("source_language", "target_language"), source.languages.values(), strict=True))
+    names |= dict(zip(("source_code", "target_code"), source.languages, strict=True))
     messages = [{"role": "user", "content": 'A "text"\n{target}'}]
     return compile_template(source.template).render(messages=messages, add_generation_prompt=True, **names)
 
@@ -27,6 +28,7 @@ def test_the_prompt_is_the_message_of_the_chat_template() -> None:
 
 
 def test_a_prompt_with_special_tokens_is_all_of_it() -> None:
+    assert rendered("<|im_end|>{text} <{target_code}> ({source_code})") == '<|im_end|>A "text"\n{target} <de> (en)'
     assert rendered("<|im_start|>{target}: {text}<|im_end|>\n") == '<|im_start|>German: A "text"\n{target}<|im_end|>\n'
 
 

@@ -109,7 +109,7 @@ class PromptedTranslationManifest(TextGenerationManifest):
     languages             code -> English name, such as {"de": "German"}, of what it translates from and to
 
     The chat template makes the prompt of a text, which is the only message; its variables `source_language` and
-    `target_language` are the names.
+    `target_language` are the names, `source_code` and `target_code` the codes.
     """
 
     languages: Mapping[str, str]

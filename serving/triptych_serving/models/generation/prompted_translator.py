@@ -85,7 +85,12 @@ class PromptedTranslator(TranslationModel[PromptLaneFactory]):
         split = list(map(whole, texts))
         if resolved.splits:
             split = yield from split_texts(texts, Splitter(pair.language, self.tokenizer.fits), limit)
-        names = {"source_language": manifest.languages[pair.source], "target_language": manifest.languages[pair.target]}
+        names = {
+            "source_language": manifest.languages[pair.source],
+            "source_code": pair.source,
+            "target_language": manifest.languages[pair.target],
+            "target_code": pair.target,
+        }
         prepared = []
         for index, sentences in enumerate(split):
             rows = []
