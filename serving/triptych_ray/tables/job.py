@@ -237,7 +237,7 @@ def _find(repository: Path, request: TranslationRequest) -> FoundModel:
 def _models(repository: Path, request: TranslationRequest) -> Iterator[FoundModel]:
     """Yield the translation models, each in the version that is asked for, or that a server would serve."""
     for folder in chosen_models(repository, request.model).values():
-        entry = folder.find(request.model_version) if request.model_version else folder.default
+        entry = folder.find(request.model_version)
         try:
             manifest = read_manifest(entry.folder)
         except BundleError:

@@ -136,7 +136,7 @@ def load_registry(
         NotFoundError: `only` names no model, or it has no such version.
     """
     folders = chosen_models(root, only).values()
-    entries = [(folder, folder.find(version) if version else folder.default) for folder in folders]
+    entries = [(folder, folder.find(version)) for folder in folders]
     loader = Loader(options, encoders, hardware=hardware, budgets=Budgets(hardware.memory_limit))
     return Registry([_load_one(folder, entry, loader) for folder, entry in entries])
 

@@ -67,11 +67,13 @@ class ModelFolder:
         return self.entry(stable if stable in allowed else allowed[0])
 
     def find(self, version: str) -> VersionFolder:
-        """Return the folder of the version with this number or label, which the policy need not allow.
+        """Return the folder of the version with this number or label, which the policy need not allow; empty: the default.
 
         Raises:
             NotFoundError: there is none.
         """
+        if not version:
+            return self.default
         for entry in self.versions:
             if version in (str(entry.version), *self.policy.labels_of(entry.version)):
                 return entry
