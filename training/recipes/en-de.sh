@@ -52,7 +52,7 @@ average "$work/mean-large" "$work/final/falling/model" "$work/large/model"
 # most domains.
 again everyday "$work/mean-large" 1450 101 2054 103
 average "$work/mean-everyday" "$work/everyday/falling/model" "$work/mean-large"
-again usage "$work/mean-everyday" 967 211 STEPS 223
+again usage "$work/mean-everyday" 967 211 1867 223
 average "$work/mean-usage" "$work/usage/falling/model" "$work/mean-everyday"
 
 # Beams are worth one to two BLEU; greedy search takes 0.3 to 0.6 times as long.
