@@ -49,7 +49,10 @@ def browser() -> Iterator[Browser]:
 
 
 expect.set_options(timeout=1_000 * PATIENCE_SECONDS)
-LONG = "The weather was so bad that the company had to cancel most of its flights. " * 3
+LONG = (  # the first sentence is shown while the second one is decoded
+    "I have a cat. The weather was so bad that the company had to cancel most of its flights, and many people had to wait at "
+    "the airport until the next morning because all the hotels in the city were full."
+)
 NOTE_REVOKED = """() => {
   window.revoked = [];
   window.revoke ??= URL.revokeObjectURL.bind(URL);
