@@ -159,7 +159,7 @@ class ModelManager:
         if folder.fault:
             raise BundleError(name, [folder.versions[-1].shown(folder.fault)])
         if version:
-            entry = _entry(folder, version)
+            entry = folder.find(version)
             await self._versions.serve(entry)
             self._versions.publish()
             tried = [entry]
@@ -291,15 +291,6 @@ class ModelManager:
     def _notify(self) -> None:
         for listener in self.on_change:
             listener()
-
-
-def _entry(folder: ModelFolder, version: str) -> VersionFolder:
-    """Find a version by its number or label."""
-    for entry in folder.versions:
-        if version == str(entry.version) or version in folder.policy.labels_of(entry.version):
-            return entry
-    available = ", ".join(map(str, folder.numbers))
-    raise NotFoundError(f"version {version!r} of {folder.name} is not in the repository; available: {available}")
 
 
 def _listed(models: Sequence[ModelVersion]) -> str:

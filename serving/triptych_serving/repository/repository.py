@@ -78,7 +78,7 @@ class ModelFolder:
             if version in (str(entry.version), *self.policy.labels_of(entry.version)):
                 return entry
         known = ", ".join([*map(str, self.numbers), *self.policy.labels])
-        raise NotFoundError(f"version {version!r} of {self.name} not found; available: {known}")
+        raise NotFoundError(f"version {version!r} of {self.name} is not in the repository; available: {known}")
 
     def entry(self, version: int) -> VersionFolder:
         """Return the folder of a version that exists."""

@@ -85,7 +85,7 @@ def test_a_version_is_chosen_by_its_number_or_label(run: Run, tmp_path: Path) ->
     for version in ("1", "good"):
         assert run(*command, "--model-version", version, SOURCE).success == f"{TARGET}\n"
     assert "search.fp32.onnx" in run(*command, SOURCE).error
-    missing = "version '3' of toy not found; available: 1, 2, good"
+    missing = "version '3' of toy is not in the repository; available: 1, 2, good"
     assert run(*command, "--model-version", "3", SOURCE).error == missing
     copy_bundle(tmp_path, "other")
     unnamed = f"version '1': name the model, too: {tmp_path} has none or several for translation"
