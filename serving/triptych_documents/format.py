@@ -68,6 +68,7 @@ class FormatInfo:
     reader: str  # "module:function" in `formats`, imported on first use
     suffixes: tuple[str, ...]
     mime_types: tuple[str, ...]  # the preferred one first
+    zipped: bool = False  # a zip archive, not text
 
     def read(self, data: bytes, options: ReadOptions) -> Document:
         """Parse a document. Raises DocumentError: the document is damaged, or an option cannot be used."""
@@ -76,14 +77,20 @@ class FormatInfo:
         return document
 
 
+_OPEN_XML = "application/vnd.openxmlformats-officedocument"
+_OASIS = "application/vnd.oasis.opendocument"
+
 FORMATS = (
     FormatInfo("text", "plain:read", (".txt", ".text"), ("text/plain",)),
     FormatInfo("markdown", "markdown.reader:read", (".md", ".markdown"), ("text/markdown",)),
     FormatInfo("html", "html.reader:read", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
-    FormatInfo(
-        "docx", "docx.reader:read", (".docx",), ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",)
-    ),
-    FormatInfo("odt", "odt:read", (".odt",), ("application/vnd.oasis.opendocument.text",)),
+    FormatInfo("docx", "docx.reader:read", (".docx",), (f"{_OPEN_XML}.wordprocessingml.document",), zipped=True),
+    FormatInfo("pptx", "pptx:read", (".pptx",), (f"{_OPEN_XML}.presentationml.presentation",), zipped=True),
+    FormatInfo("xlsx", "xlsx:read", (".xlsx",), (f"{_OPEN_XML}.spreadsheetml.sheet",), zipped=True),
+    FormatInfo("odt", "opendocument:read", (".odt",), (f"{_OASIS}.text",), zipped=True),
+    FormatInfo("odp", "opendocument:read", (".odp",), (f"{_OASIS}.presentation",), zipped=True),
+    FormatInfo("ods", "opendocument:read", (".ods",), (f"{_OASIS}.spreadsheet",), zipped=True),
+    FormatInfo("epub", "epub:read", (".epub",), ("application/epub+zip",), zipped=True),
     FormatInfo("srt", "subtitles:read_srt", (".srt",), ("application/x-subrip",)),
     FormatInfo("vtt", "subtitles:read_vtt", (".vtt",), ("text/vtt",)),
     FormatInfo("po", "po.reader:read", (".po", ".pot"), ("text/x-gettext-translation",)),

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 JOURNAL = ".triptych-journal"  # in the output folder
 IN_MEMORY = Path(":memory:")  # SQLite's name of a database without a file
-BINARY = ("docx", "odt")
 EXISTING = click.Path(path_type=Path, exists=True)
 
 
@@ -53,7 +52,9 @@ EXISTING = click.Path(path_type=Path, exists=True)
 @flags.cluster
 @search_options
 def command(paths: tuple[Path, ...], out: Path, **values: Any) -> None:
-    """Translate documents: text, Markdown, HTML, DOCX, ODT, SRT, VTT, PO, XLIFF, JSON, YAML, CSV and TSV.
+    """Translate documents.
+
+    Formats: text, Markdown, HTML, DOCX, PPTX, XLSX, ODT, ODP, ODS, EPUB, SRT, VTT, PO, XLIFF, JSON, YAML, CSV and TSV.
 
     Folders are translated with everything below them. A job that was interrupted continues when the command is run again.
 
@@ -113,7 +114,7 @@ def _translate_to_stdout(paths: tuple[Path, ...], out: Path, values: dict[str, A
     if values["bilingual"]:
         raise click.UsageError("--bilingual writes a second file, and --out - has no place for it")
     check_stdout()
-    if sys.stdout.isatty() and find_format(values["format"] or "", str(paths[0])).name in BINARY:
+    if sys.stdout.isatty() and find_format(values["format"] or "", str(paths[0])).zipped:
         raise click.UsageError(f"the translation of {paths[0]} cannot be shown on a terminal; redirect it, or name a file")
     with TemporaryDirectory(prefix="triptych-") as folder:
         code = _translate(paths, Path(folder), paths[0].name, values, quiet=True)

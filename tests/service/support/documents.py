@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ...unit.documents.formats.office import docx, member, odt
+from ...unit.documents.formats.office import docx, epub, member, odt, pptx, shape, xlsx
 
 Make = Callable[[str, str], bytes]
 
@@ -17,7 +17,10 @@ DOCUMENTS: dict[str, Make] = {
     "markdown": text("# A;\n\n- B;\n\n```\ncode;\n```\n"),
     "html": text("<!DOCTYPE html>\n<html><body><h1>A;</h1><p class=x>B;</p><script>let a;</script></body></html>\n"),
     "docx": lambda one, two: docx("".join(f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>" for text in (one, two))),
+    "pptx": lambda one, two: pptx(shape(one), shape(two)),
+    "xlsx": lambda one, two: xlsx("".join(f"<si><t>{text}</t></si>" for text in (one, two))),
     "odt": lambda one, two: odt(f"<text:p>{one}</text:p><text:p>{two}</text:p>"),
+    "epub": lambda one, two: epub(f"<p>{one}</p>", f"<p>{two}</p>"),
     "srt": text("1\n00:00:01,000 --> 00:00:02,000\nA;\n\n2\n00:00:03,000 --> 00:00:04,000\nB;\n"),
     "vtt": text("WEBVTT\n\n00:01.000 --> 00:02.000\nA;\n\n00:03.000 --> 00:04.000\nB;\n"),
     "po": text(
@@ -36,8 +39,15 @@ DOCUMENTS: dict[str, Make] = {
 }
 
 
+MEMBERS = {
+    "docx": ("word/document.xml",),
+    "pptx": ("ppt/slides/slide1.xml", "ppt/slides/slide2.xml"),
+    "xlsx": ("xl/sharedStrings.xml",),
+    "odt": ("content.xml",),
+    "epub": ("OEBPS/two.xhtml", "OEBPS/one 1.xhtml"),
+}
+
+
 def text_of(name: str, content: bytes) -> str:
     """Return the content of a document with its markup."""
-    if not content.startswith(b"PK"):
-        return content.decode()
-    return member(content, "word/document.xml" if name == "docx" else "content.xml")
+    return "".join(member(content, each) for each in MEMBERS[name]) if name in MEMBERS else content.decode()

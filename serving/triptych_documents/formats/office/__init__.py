@@ -1,4 +1,4 @@
-"""Zipped XML documents: what DOCX and ODT have in common.
+"""Zipped XML documents: what the formats of word processors, presentations, spreadsheets and electronic books have in common.
 
-Used by `formats.docx` and `formats.odt` alone.
+Used by `formats.docx`, `formats.pptx`, `formats.xlsx`, `formats.opendocument` and `formats.epub` alone.
 """

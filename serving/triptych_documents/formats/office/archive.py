@@ -46,7 +46,9 @@ class Archive:
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except _BROKEN as error:
-            raise DamagedDocumentError("not a zip archive, as DOCX and ODT are: incomplete, or another kind of file") from error
+            raise DamagedDocumentError(
+                "not a zip archive, as such documents are: incomplete, or another kind of file"
+            ) from error
         self._data = data
         self._left = MAX_UNPACKED
         self._infos = {info.filename: info for info in self._zip.infolist()}

@@ -7,7 +7,7 @@ paragraph's ends is left out of the unit.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -280,25 +280,31 @@ Copy = Callable[[int, int], str]  # returns a span of the source, with new conte
 def written(inline: Inline, pieces: Sequence[Piece], escape: Escape, copy: Copy, where: str) -> str:
     """Write a paragraph with new pieces in its middle. Raises DocumentError: the codes are not the unit's, or do not nest."""
     _check(inline.pieces, pieces, where)
-    content: list[tuple[Style, str]] = []
+    content: list[tuple[Style, bool, str]] = []  # texts (True), and copies of the source
     around = [inline.styles[0] or PLAIN]
-    follows_word = False
     for piece in (*inline.lead, *pieces, *inline.trail):
         if isinstance(piece, str):
-            if piece:
-                content.append((around[-1], escape(piece, follows_word)))
-                follows_word = not piece[-1].isspace()
+            content.append((around[-1], True, piece))
             continue
         atom = inline.atoms.get((piece.pair, piece.role))
-        for style, start, end in atom.fragments if atom else ():
-            content.append((style or PLAIN, copy(start, end)))
-            follows_word = False
+        content += ((style or PLAIN, False, copy(start, end)) for style, start, end in (atom.fragments if atom else ()))
         if piece.role is Role.OPEN:
             around.append(inline.styles[piece.pair] or around[-1])
         elif piece.role is Role.CLOSE:
             around.pop()  # codes nest
-    runs = groupby(content, key=lambda part: (part[0].opening, part[0].closing))  # consecutive content of one style: one run
-    return "".join(f"{opening}{''.join(text for _, text in parts)}{closing}" for (opening, closing), parts in runs)
+    return "".join(_runs(content, escape))
+
+
+def _runs(content: Sequence[tuple[Style, bool, str]], escape: Escape) -> Iterator[str]:
+    """Yield one run for consecutive content of one style, with one text for consecutive texts: some runs have room for one."""
+    follows_word = False
+    for (opening, closing), run in groupby(content, key=lambda part: (part[0].opening, part[0].closing)):
+        yield opening
+        for is_text, parts in groupby(run, key=lambda part: part[1]):
+            text = "".join(part for _, _, part in parts)
+            yield escape(text, follows_word) if is_text and text else text
+            follows_word = is_text and not (text or " ")[-1].isspace()
+        yield closing
 
 
 def _check(own: Sequence[Piece], pieces: Sequence[Piece], where: str) -> None:

@@ -1,16 +1,17 @@
 """XML members of zipped documents: their element trees, paragraphs and changes."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from triptych_documents.encoding import Encoding
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.inline import PLAIN, Atom, Copy, Escape, Inline, inlined, written
+from triptych_documents.formats.office.languages import OfficeLanguage
 from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.formats.shared.xml import XmlTokenKind, XmlTree, decoded, encoded, written_text
 from triptych_documents.unit import Piece, Role, Unit, changed
@@ -31,6 +32,10 @@ _PREFIXES = {
     f"{_OPEN_XML}/drawingml/2006/main": "a",
     f"{_STRICT}/drawingml/main": "a",
     f"{_OPEN_XML}/markup-compatibility/2006": "mc",
+    f"{_OPEN_XML}/presentationml/2006/main": "p",
+    f"{_STRICT}/presentationml/main": "p",
+    f"{_OPEN_XML}/spreadsheetml/2006/main": "x",
+    f"{_STRICT}/spreadsheetml/main": "x",
     f"{_OASIS}drawing:1.0": "draw",
     f"{_OASIS}office:1.0": "office",
     f"{_OASIS}text:1.0": "text",
@@ -38,6 +43,11 @@ _PREFIXES = {
     f"{_OASIS}xsl-fo-compatible:1.0": "fo",
     f"{_OASIS}manifest:1.0": "manifest",
     f"{_OASIS}meta:1.0": "meta",
+    f"{_OASIS}table:1.0": "table",
+    f"{_OASIS}presentation:1.0": "presentation",
+    f"{_OASIS}container": "ocf",
+    "{http://www.idpf.org/2007/opf": "opf",
+    "{http://www.daisy.org/z3986/2005/ncx/": "ncx",
     "{http://purl.org/dc/elements/1.1/": "dc",
     "{http://openoffice.org/2009/office": "officeooo",
 }
@@ -124,16 +134,37 @@ class ParagraphSlot:
         return Edit(self.start, self.end, lambda copy: written(self.inline, pieces, self.escape, copy, self.unit.where))
 
 
+class Part(Protocol):
+    """A translatable member of the archive."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def units(self) -> Sequence[Unit]: ...
+
+    @property
+    def closing(self) -> Sequence[Edit]:
+        """Changes to make if anything in the document is translated."""
+
+    def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
+        """See Document; with `closing`."""
+
+
 @dataclass
 class XmlPart:
-    """An XML member of the archive."""
+    """An XML member of the archive; see Part."""
 
     name: str
     encoding: Encoding
     tree: Tree
     bound: UnitLimit | None  # limit on the units of the document; None: the member has none
     places: list[ParagraphSlot] = field(default_factory=list)  # units in order
-    closing: list[Edit] = field(default_factory=list)  # changes to make along with any other
+    closing: list[Edit] = field(default_factory=list)
+
+    @property
+    def units(self) -> Sequence[Unit]:
+        return [place.unit for place in self.places]
 
     def add(self, start: int, end: int, atoms: Sequence[Atom], escape: Escape, nested: bool = False) -> None:
         """Add a paragraph, which is no unit without text. `nested`: its codes may contain other paragraphs."""
@@ -155,7 +186,8 @@ class XmlPart:
         atom = Atom(((PLAIN, start, end),), None, self.tree.characters(element))
         self.add(start, end, [atom], lambda text, _: written_text(text))
 
-    def render(self, edits: Iterable[Edit]) -> bytes:
+    def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
+        edits = [*(self.places[index].edit(pieces) for index, pieces in translations.items()), *self.closing]
         return encoded(_edited(self.tree.text, sorted(edits, key=lambda edit: edit.start)), self.encoding)
 
     def _raw(self, atom: Atom) -> str:
@@ -184,13 +216,19 @@ def _edited(text: str, edits: Sequence[Edit]) -> str:
     return copied(0, len(text), 0)
 
 
-def opened(archive: Archive, name: str, bound: UnitLimit | None = None) -> XmlPart:
-    """Parse a member of an archive. Raises DamagedDocumentError: it is missing, not XML, or too large."""
+def read_member(archive: Archive, name: str) -> bytes:
+    """Unpack a member to be parsed. Raises DamagedDocumentError: it is missing, or too large."""
     data = archive.read(name)
     if len(data) > MAX_PART:
         raise DamagedDocumentError(f"{len(data):,} bytes of XML, the maximum is {MAX_PART:,}", name)
     if (tags := data.count(b"<")) > MAX_TAGS:
         raise DamagedDocumentError(f"{tags:,} tags, the maximum is {MAX_TAGS:,}", name)
+    return data
+
+
+def opened(archive: Archive, name: str, bound: UnitLimit | None = None) -> XmlPart:
+    """Parse a member of an archive. Raises DamagedDocumentError: it is missing, not XML, or too large."""
+    data = read_member(archive, name)
     try:
         text, encoding = decoded(data)
         return XmlPart(name, encoding, Tree(text), bound)
@@ -198,15 +236,16 @@ def opened(archive: Archive, name: str, bound: UnitLimit | None = None) -> XmlPa
         raise DamagedDocumentError(str(error), name) from error
 
 
-def described(archive: Archive, name: str, bound: UnitLimit) -> list[XmlPart]:
-    """Parse the member with the document's title and subject; empty if missing or damaged, because it is not essential."""
+def described(archive: Archive, name: str, bound: UnitLimit, target: OfficeLanguage | None) -> list[XmlPart]:
+    """Parse the member with title, subject and language; empty if missing or damaged, because it is not essential."""
     try:
         part = opened(archive, name, bound)
     except DamagedDocumentError:
         return []
-    for element in part.tree.within(part.tree.root()):
-        if part.tree.name(element) in ("dc:title", "dc:subject"):
-            part.add_text(element)
+    for element in part.tree.found({"dc:title", "dc:subject"}):
+        part.add_text(element)
+    if target is not None:
+        part.closing += (constant(*part.tree.inside(element), target.tag) for element in part.tree.found({"dc:language"}))
     return [part]
 
 
@@ -220,19 +259,20 @@ def signatures(archive: Archive, prefix: str) -> list[Finding]:
 class ZippedDocument:
     """A document of several members."""
 
-    def __init__(self, archive: Archive, parts: Sequence[XmlPart], findings: Sequence[Finding]) -> None:
+    def __init__(self, archive: Archive, parts: Sequence[Part], findings: Sequence[Finding] = ()) -> None:
         self._archive, self._parts = archive, parts
         self.findings: tuple[Finding, ...] = tuple(findings)
-        self._places = [(part, place) for part in parts for place in part.places]
-        self.units: tuple[Unit, ...] = tuple(place.unit for _, place in self._places)
+        self.units: tuple[Unit, ...] = tuple(unit for part in parts for unit in part.units)
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         """See Document."""
-        edits: dict[str, list[Edit]] = {}
-        for index, pieces in changed(self.units, translations).items():
-            part, place = self._places[index]
-            edits.setdefault(part.name, []).append(place.edit(pieces))
-        if not edits:
-            return self._archive.replaced({})
-        edited = ((part, edits.get(part.name, []) + part.closing) for part in self._parts)
-        return self._archive.replaced({part.name: part.render(found) for part, found in edited if found})
+        new = changed(self.units, translations)
+        members: dict[str, bytes] = {}
+        first = 0
+        for part in self._parts if new else ():
+            after = first + len(part.units)
+            found = {index - first: new[index] for index in range(first, after) if index in new}
+            if found or part.closing:
+                members[part.name] = part.render(found)
+            first = after
+        return self._archive.replaced(members)

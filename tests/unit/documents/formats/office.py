@@ -25,7 +25,12 @@ _DEFAULTS = "".join(
     )
 )
 _TYPE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-_MAIN = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+_OPEN_XML = "application/vnd.openxmlformats-officedocument"
+_MAIN = f"{_OPEN_XML}.wordprocessingml.document.main+xml"
+_SLIDES = f"{_OPEN_XML}.presentationml.presentation.main+xml"
+_A = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+_P = f'xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main" {_A}'
+_X = f'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main" {_A}'
 _ODF = "".join(
     f' xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{last}:1.0"'
     for name, last in (
@@ -34,6 +39,8 @@ _ODF = "".join(
         ("style", "style"),
         ("fo", "xsl-fo-compatible"),
         ("draw", "drawing"),
+        ("table", "table"),
+        ("presentation", "presentation"),
     )
 )
 MANIFEST = 'xmlns:m="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"'
@@ -56,27 +63,78 @@ def member(data: bytes, name: str) -> str:
         return archive.read(name).decode()
 
 
+def package(main: str, kind: str, members: Mapping[str, str], links: Mapping[str, Mapping[str, str]]) -> bytes:
+    """Create a package of Office Open XML; `links` maps parts to the kinds of the parts that they refer to."""
+    relations = {"": {main: "officeDocument", "docProps/core.xml": "core-properties"}, **links}
+    files = {
+        "[Content_Types].xml": f'<Types {_TYPES}>{_DEFAULTS}<Override PartName="/{main}" ContentType="{kind}"/></Types>',
+        "docProps/core.xml": '<p xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title/></p>',
+        **members,
+    }
+    for part, targets in relations.items():
+        folder, _, name = part.rpartition("/")
+        named = "".join(
+            f'<Relationship Id="r{index}" Type="{_TYPE}/{each}" Target="/{target}"/>'
+            for index, (target, each) in enumerate(targets.items())
+        )
+        files[f"{folder}/_rels/{name}.rels".lstrip("/")] = f"<Relationships {_RELATIONS}>{named}</Relationships>"
+    return zipped(files)
+
+
 def docx(body: str, parts: Mapping[str, str] | None = None, kind: str = _MAIN) -> bytes:
     """Create a Word document."""
-    relations = "".join(f'<Relationship Id="r{name}" Type="{_TYPE}/{name}" Target="{name}.xml"/>' for name in parts or {})
-    return zipped(
-        {
-            "[Content_Types].xml": f"<Types {_TYPES}>{_DEFAULTS}"
-            f'<Override PartName="/word/document.xml" ContentType="{kind}"/></Types>',
-            "_rels/.rels": f'<Relationships {_RELATIONS}><Relationship Id="r" Type="{_TYPE}/officeDocument" '
-            'Target="word/document.xml"/><Relationship Id="c" Type="x/metadata/core-properties" '
-            'Target="docProps/core.xml"/></Relationships>',
-            "docProps/core.xml": '<p xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title/></p>',
-            "word/media/image1.png": bytes(range(256)),
-            "word/document.xml": f"<w:document {W}><w:body>{body}<w:sectPr/></w:body></w:document>",
-            "word/_rels/document.xml.rels": f"<Relationships {_RELATIONS}>{relations}</Relationships>",
-            **{f"word/{name}.xml": root for name, root in (parts or {}).items()},
-        }
-    )
+    main = "word/document.xml"
+    members = {
+        "word/media/image1.png": "".join(map(chr, range(128))),
+        main: f"<w:document {W}><w:body>{body}<w:sectPr/></w:body></w:document>",
+        **{f"word/{name}.xml": root for name, root in (parts or {}).items()},
+    }
+    return package(main, kind, members, {main: {f"word/{name}.xml": name for name in parts or {}}})
 
 
-def odt(body: str, styles: str = "", automatic: str = "", kind: str = ODT_TYPE) -> bytes:
-    """Create an OpenDocument text."""
+def shape(text: str, placeholder: str = "") -> str:
+    """Return a shape with one paragraph."""
+    paragraph = f'<a:p><a:r><a:rPr lang="en-US"/><a:t>{text}</a:t></a:r></a:p>'
+    return f"<p:sp><p:nvPr>{placeholder}</p:nvPr><p:txBody>{paragraph}</p:txBody></p:sp>"
+
+
+def pptx(
+    *slides: str,
+    parts: dict[str, tuple[str, str]] | None = None,
+    kind: str = _SLIDES,
+) -> bytes:
+    """Create a presentation. `parts`: kinds and contents of the parts that the first slide refers to, by name."""
+    main = "ppt/presentation.xml"
+    names = [f"ppt/slides/slide{number}.xml" for number in range(1, len(slides) + 1)]
+    members = {
+        main: f"<p:presentation {_P}/>",
+        **{name: f"<p:sld {_P}>{slide}</p:sld>" for name, slide in zip(names, slides, strict=True)},
+    }
+    members |= {name: f"<p:part {_P}>{content}</p:part>" for name, (_, content) in (parts or {}).items()}
+    links = {main: dict.fromkeys(reversed(names), "slide"), names[0]: {name: each for name, (each, _) in (parts or {}).items()}}
+    return package(main, kind, members, links)
+
+
+def xlsx(strings: str, sheet: str = "", parts: dict[str, tuple[str, str]] | None = None) -> bytes:
+    """Create a workbook. `parts`: kinds and contents of the parts that the sheet refers to, by name."""
+    main, first = "xl/workbook.xml", "xl/worksheets/sheet1.xml"
+    members = {
+        main: f"<workbook {_X}/>",
+        "xl/sharedStrings.xml": f"<sst {_X}>{strings}</sst>",
+        first: f"<worksheet {_X}>{sheet}</worksheet>",
+        **{name: f"<part {_X}>{content}</part>" for name, (_, content) in (parts or {}).items()},
+    }
+    links = {
+        main: {first: "worksheet", "xl/sharedStrings.xml": "sharedStrings"},
+        first: {name: kind for name, (kind, _) in (parts or {}).items()},
+    }
+    return package(main, f"{_OPEN_XML}.spreadsheetml.sheet.main+xml", members, links)
+
+
+def odt(
+    body: str, styles: str = "", automatic: str = "", kind: str = ODT_TYPE, objects: Mapping[str, str] | None = None
+) -> bytes:
+    """Create an OpenDocument text, or with another `kind` a presentation or spreadsheet."""
     types = {"/": kind, "content.xml": "text/xml", "styles.xml": "text/xml"}
     files = "".join(f'<m:file-entry m:full-path="{path}" m:media-type="{media}"/>' for path, media in types.items())
     content = f"<office:automatic-styles>{automatic}</office:automatic-styles>"
@@ -86,7 +144,43 @@ def odt(body: str, styles: str = "", automatic: str = "", kind: str = ODT_TYPE) 
             "mimetype": kind,
             "content.xml": f"<office:document-content{_ODF}>{content}</office:document-content>",
             "styles.xml": f"<office:document-styles{_ODF}>{styles}</office:document-styles>",
+            **{
+                f"{name}/content.xml": f"<office:document-content{_ODF}>{text}</office:document-content>"
+                for name, text in (objects or {}).items()
+            },
             "META-INF/manifest.xml": f"<m:manifest {MANIFEST}>{files}</m:manifest>",
+        },
+        stored=["mimetype"],
+    )
+
+
+_PAGE = (
+    '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en"><head><title/></head><body>{}</body></html>'
+)
+_CONTAINER = '<c xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfile full-path="OEBPS/a.opf"/></c>'
+_BOOK = """<package xmlns="http://www.idpf.org/2007/opf">
+<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>A title</dc:title><dc:language>en</dc:language></metadata>
+<manifest><item id="one" href="one%201.xhtml" media-type="application/xhtml+xml"/>
+<item id="two" href="two.xhtml" media-type="application/xhtml+xml"/>
+<item id="ncx" href="a.ncx" media-type="application/x-dtbncx+xml"/>
+<item id="style" href="style.css" media-type="text/css"/></manifest>
+<spine><itemref idref="two"/></spine></package>"""
+_NCX = """<ncx xmlns="http://www.daisy.org/z3986/2005/ncx/"><docTitle><text>Contents</text></docTitle>
+<docAuthor><text>Mary White</text></docAuthor></ncx>"""
+
+
+def epub(two: str, one: str, **others: str) -> bytes:
+    """Create a book of two pages, of which only `two` is in the reading order; `others` are members of META-INF."""
+    return zipped(
+        {
+            "mimetype": "application/epub+zip",
+            "META-INF/container.xml": _CONTAINER,
+            **{f"META-INF/{name}.xml": text for name, text in others.items()},
+            "OEBPS/a.opf": _BOOK,
+            "OEBPS/one 1.xhtml": _PAGE.format(one),
+            "OEBPS/two.xhtml": _PAGE.format(two),
+            "OEBPS/a.ncx": _NCX,
+            "OEBPS/style.css": "p { color: red }",
         },
         stored=["mimetype"],
     )

@@ -90,7 +90,7 @@ def twice() -> bytes:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"", "not a zip archive, as DOCX and ODT are: incomplete, or another kind of file"),
+        (b"", "not a zip archive, as such documents are: incomplete, or another kind of file"),
         (b"PK\3\4 and no more", "not a zip archive"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "encrypted with a password, or in the old binary format"),
         (zipped({"../a": "text"}), "leads out of the archive"),

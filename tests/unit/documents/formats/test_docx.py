@@ -233,7 +233,7 @@ def test_codes_that_would_break_the_document_are_rejected() -> None:
 @pytest.mark.parametrize(
     ("data", "error", "problem"),
     [
-        (zipped({"a.txt": "text"}), DamagedDocumentError, "not a Word document"),
+        (zipped({"a.txt": "text"}), DamagedDocumentError, "no Word document"),
         (docx("<w:p>"), DamagedDocumentError, "word/document.xml: line 1"),
         (docx("", kind="application/vnd.ms-word.document.macroEnabled.main+xml"), UnknownFormatError, "without macros"),
         (docx("<w:p>" * 300 + "</w:p>" * 300), DamagedDocumentError, "deeper than 256"),

@@ -1,7 +1,8 @@
-"""ODT reader (OASIS, OpenDocument 1.3: packages, part 2; elements, part 3).
+"""Reader of OpenDocument texts, presentations and spreadsheets (OASIS, OpenDocument 1.3: packages, part 2; elements, part 3).
 
-Translates the paragraphs and headings of content.xml, including tables, frames, notes, annotations and indexes; the headers and
-footers of styles.xml; and the title and subject of meta.xml.
+Translates the paragraphs and headings of content.xml, including tables, frames, notes, annotations and indexes, and of embedded
+objects such as charts; those of styles.xml, as of headers, footers and master slides; and the title and subject of meta.xml.
+Cells with numbers, dates and formulas stay.
 """
 
 import re
@@ -38,7 +39,7 @@ _CODE |= {("text", name) for name in ("Source_20_Text", "Source_Text", "Example"
 _NO_LANGUAGE = {"", "none", "zxx", "und", "mul"}
 
 
-class OdtStyles:
+class OdfStyles:
     """Styles of spans by name; later trees take precedence."""
 
     def __init__(self, *trees: Tree) -> None:
@@ -96,13 +97,14 @@ def _properties(tree: Tree, style: int) -> Iterator[tuple[str, str]]:
 
 
 def _default_language(tree: Tree) -> str:
-    """Return the language of the paragraphs according to the document's styles, "" if unknown."""
+    """Return the language of the paragraphs, else of shapes or cells, according to the document's styles, "" if unknown."""
+    found: dict[str, str] = {}
     for style in _styles(tree, "office:styles"):
         attributes = tree.attributes(style)
-        if attributes.get("style:family") == "paragraph" and "style:name" not in attributes:
-            found = (tree.attributes(child).get("fo:language") for child in tree.children(style))
-            return next((language for language in found if language is not None), "")
-    return ""
+        languages = (tree.attributes(child).get("fo:language") for child in tree.children(style))
+        if "style:name" not in attributes and (language := next(filter(None, languages), "")):
+            found[attributes.get("style:family", "")] = language
+    return next((found[family] for family in ("paragraph", "graphic", "table-cell") if family in found), "")
 
 
 def _in_language(tree: Tree, source: OfficeLanguage | None, target: OfficeLanguage) -> Iterator[Edit]:
@@ -130,6 +132,8 @@ def _tag_in_language(tag: str, source: OfficeLanguage | None, target: OfficeLang
 
 
 _PARAGRAPHS = {"text:p", "text:h"}
+# Plain texts: an index's title, which is written again when it is updated; headers and footers of slides.
+_TEXTS = {"text:index-title-template", "presentation:header-decl", "presentation:footer-decl"}
 _UNTOUCHED = {"text:tracked-changes", "office:forms", "office:scripts", "office:event-listeners"}
 _DROPPED = {"text:soft-page-break"}  # recreated by the application
 _AROUND = {"text:a", "text:meta"}
@@ -141,10 +145,10 @@ _MOST_SPACES = 1_000  # per element; more become a code
 _WHITE = re.compile("[ \t\r\n]+")
 
 
-class OdtParagraphs:
+class OdfParagraphs:
     """Reads the paragraphs of a part."""
 
-    def __init__(self, tree: Tree, styles: OdtStyles) -> None:
+    def __init__(self, tree: Tree, styles: OdfStyles) -> None:
         self._tree, self._styles = tree, styles
         self._space = True  # white space here is dropped
 
@@ -254,7 +258,8 @@ def _space_element(start: str, count: int) -> str:
 
 
 _TYPE, _MANIFEST, _CONTENT, _STYLES, _META = "mimetype", "META-INF/manifest.xml", "content.xml", "styles.xml", "meta.xml"
-_TEXT = "application/vnd.oasis.opendocument.text"
+_KIND = "application/vnd.oasis.opendocument."
+_KINDS = ("text", "presentation", "spreadsheet")
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
@@ -263,49 +268,58 @@ def read(data: bytes, options: ReadOptions) -> Document:
     _check_type(archive)
     content = opened(archive, _CONTENT, bound)
     styles = [opened(archive, _STYLES, bound)] if _STYLES in archive.names else []
-    description = described(archive, _META, bound)
-    _paragraphs(content, OdtStyles(*(part.tree for part in styles), content.tree))
-    for part in styles:
-        _paragraphs(part, OdtStyles(part.tree))
-    _say_language([content, *styles], description, options)
-    return ZippedDocument(archive, [content, *styles, *description], signatures(archive, "META-INF/documentsignatures.xml"))
+    target = office_language(options.target_language)
+    description = described(archive, _META, bound, target)
+    objects = [opened(archive, name, bound) for name in archive.names if name.endswith(f"/{_CONTENT}")]
+    _paragraphs(content, OdfStyles(*(part.tree for part in styles), content.tree))
+    for part in (*styles, *objects):
+        _paragraphs(part, OdfStyles(part.tree))
+    texts = [content, *styles, *objects]
+    if target is not None:
+        _say_language(texts, target, options)
+    return ZippedDocument(archive, texts + description, signatures(archive, "META-INF/documentsignatures.xml"))
 
 
 def _check_type(archive: Archive) -> None:
     if _CONTENT not in archive.names:
-        raise DamagedDocumentError("a zip archive, but not an OpenDocument text")
-    kind = archive.read(_TYPE).decode("ascii", "replace").strip() if _TYPE in archive.names else _TEXT
-    if kind != _TEXT:
-        raise UnknownFormatError(f"document type {kind[:80]!a} is not supported, only texts (.odt)")
+        raise DamagedDocumentError("a zip archive, but not an OpenDocument file")
+    kind = archive.read(_TYPE).decode("ascii", "replace").strip() if _TYPE in archive.names else ""
+    if kind and kind.removeprefix(_KIND) not in _KINDS:
+        raise UnknownFormatError(
+            f"document type {kind[:80]!a} is not supported, only texts (.odt), presentations (.odp) and spreadsheets (.ods)"
+        )
     if _MANIFEST in archive.names:
         tree = opened(archive, _MANIFEST).tree
         if tree.contains(tree.root(), {"manifest:encryption-data"}):
             raise DamagedDocumentError("encrypted with a password")
 
 
-def _paragraphs(part: XmlPart, styles: OdtStyles) -> None:
+def _paragraphs(part: XmlPart, styles: OdfStyles) -> None:
     """Add all paragraphs and headings that are not deleted, nested ones after their enclosing one; and titles of indexes."""
-    paragraphs = OdtParagraphs(part.tree, styles)
+    paragraphs, values = OdfParagraphs(part.tree, styles), _values(part.tree)
     for element in part.tree.found(_PARAGRAPHS, _UNTOUCHED):
         escape = escape_for(prefix(part.tree.tag(element)))
         nested = part.tree.contains(element, _PARAGRAPHS)
-        if not styles.is_code(part.tree, element):
+        if element not in values and not styles.is_code(part.tree, element):
             part.add(*part.tree.inside(element), paragraphs.atoms(element), escape, nested)
-    for element in part.tree.found({"text:index-title-template"}):  # updating an index writes its title again
+    for element in part.tree.found(_TEXTS):
         part.add_text(element)
 
 
-def _say_language(texts: list[XmlPart], description: list[XmlPart], options: ReadOptions) -> None:
-    """Set the language of the styles and of the description to that of the translation."""
-    target = office_language(options.target_language)
-    if target is None:
-        return
+def _values(tree: Tree) -> set[int]:
+    """Return the paragraphs that show the value of a cell: numbers, dates and results of formulas."""
+    found: set[int] = set()
+    for cell in tree.found({"table:table-cell"}):
+        attributes = tree.attributes(cell)
+        kinds = {value for name, value in attributes.items() if name.endswith("value-type")}
+        if "table:formula" in attributes or kinds - {"string"}:
+            found.update(tree.children(cell))
+    return found
+
+
+def _say_language(texts: list[XmlPart], target: OfficeLanguage, options: ReadOptions) -> None:
+    """Set the language of the styles to that of the translation."""
     known = next((found for part in texts if (found := _default_language(part.tree))), "")
     source = office_language(options.source_language or known)
     for part in texts:
         part.closing += _in_language(part.tree, source, target)
-    for part in description:
-        for element in part.tree.within(part.tree.root()):
-            start, end = part.tree.inside(element)
-            if part.tree.name(element) == "dc:language" and start != end:
-                part.closing.append(constant(start, end, target.tag))

@@ -1,4 +1,4 @@
-"""ODT reader."""
+"""OpenDocument reader."""
 
 import re
 
@@ -7,8 +7,8 @@ from hypothesis import given
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError, UnknownFormatError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.odt import read
 from triptych_documents.formats.office.archive import Archive
+from triptych_documents.formats.opendocument import read
 
 from .office import MANIFEST, ODT_TYPE, TEXT, assert_writable, changed, member, odt, round_trip, signs, zipped
 
@@ -153,7 +153,7 @@ ENTITIES = "<!DOCTYPE a [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;'>]><a>&b;</a>"
 @pytest.mark.parametrize(
     ("data", "error", "problem"),
     [
-        (zipped({"a.txt": "text"}), DamagedDocumentError, "not an OpenDocument text"),
+        (zipped({"a.txt": "text"}), DamagedDocumentError, "not an OpenDocument file"),
         (odt("<text:p>"), DamagedDocumentError, "content.xml: line 1"),
         (odt("", kind=f"{ODT_TYPE}-template"), UnknownFormatError, "text-template' is not supported"),
         (odt("<text:p>" * 300 + "</text:p>" * 300), DamagedDocumentError, "deeper than 256"),
@@ -179,3 +179,23 @@ def test_damaged_documents_are_rejected(data: bytes, error: type[DocumentError],
 def test_signatures_are_found() -> None:
     data = zipped({"content.xml": member(odt("<text:p>a</text:p>"), "content.xml"), "META-INF/documentsignatures.xml": "<a/>"})
     assert "signed" in read(data, ReadOptions()).findings[0].message
+
+
+def test_values_of_cells_stay() -> None:
+    cell = "<table:table-cell {}><text:p>{}</text:p></table:table-cell>"
+    cells = cell.format('office:value-type="string"', "A text") + cell.format("", "Another")
+    cells += cell.format('office:value-type="float" office:value="3"', "3 pieces")
+    cells += cell.format('office:value-type="string" table:formula="of:=[.A1]"', "computed")
+    note = "<office:annotation><text:p>A note</text:p></office:annotation>"
+    cells += f'<table:table-cell office:value-type="date">{note}<text:p>5 May</text:p></table:table-cell>'
+    kind = "application/vnd.oasis.opendocument.spreadsheet"
+    data = odt(f"<table:table>{cells}</table:table>", kind=kind, objects={"Object 1": "<text:p>A chart</text:p>"})
+    round_trip(read, data)
+    assert [unit.text for unit in read(data, ReadOptions()).units] == ["A text", "Another", "A note", "A chart"]
+
+
+def test_footers_of_slides_are_read() -> None:
+    decl = "<presentation:footer-decl>A footer</presentation:footer-decl><draw:page><text:p>A slide</text:p></draw:page>"
+    data = odt(decl, kind="application/vnd.oasis.opendocument.presentation")
+    round_trip(read, data)
+    assert sorted(unit.text for unit in read(data, ReadOptions()).units) == ["A footer", "A slide"]

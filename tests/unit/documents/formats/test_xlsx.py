@@ -1,0 +1,49 @@
+"""XLSX reader."""
+
+import pytest
+
+from triptych_documents.errors import DamagedDocumentError
+from triptych_documents.format import ReadOptions
+from triptych_documents.formats.xlsx import read
+
+from .office import changed, member, round_trip, signs, xlsx, zipped
+
+BOLD = "<r><rPr><b/></rPr><t{}>{}</t></r>"
+
+
+def units(data: bytes) -> list[str]:
+    """Return the units after a round trip."""
+    round_trip(read, data)
+    return [signs(unit.pieces) for unit in read(data, ReadOptions()).units]
+
+
+def test_shared_texts_are_read() -> None:
+    kept = ' xml:space="preserve"'
+    rich = f"<si><r><t{kept}>I have a </t></r>{BOLD.format('', 'dog')}<r><t{kept}> at home.</t></r></si>"
+    strings = (
+        f"<si><t{kept}> One_x000D_\nTwo </t></si>{rich}<si><t/></si><si><t>base</t><rPh sb='0' eb='1'><t>ruby</t></rPh></si>"
+    )
+    assert units(xlsx(strings)) == ["One\nTwo", "I have a {1dog}1 at home.", "base"]
+    written = member(changed(read(xlsx(strings), ReadOptions())), "xl/sharedStrings.xml")
+    assert f"<si><t{kept}> ONE\nTWO </t></si><si><r><t{kept}>I HAVE A </t></r>{BOLD.format('', 'DOG')}<r>" in written
+    assert "<si><t/></si><si><t>BASE</t></si>" in written
+
+
+def test_texts_in_cells_comments_and_drawings_are_read() -> None:
+    cells = '<c t="inlineStr"><is><t>A cell</t></is></c><c><f>A1</f><v>3</v></c><c t="str"><v>computed</v></c>'
+    parts = {
+        "xl/comments1.xml": ("comments", "<comment><text><r><t>A comment</t></r></text></comment>"),
+        "xl/drawings/drawing1.xml": ("drawing", "<a:p><a:r><a:t>A box</a:t></a:r></a:p>"),
+    }
+    assert units(xlsx("<si><t>Shared</t></si>", cells, parts)) == ["Shared", "A cell", "A comment", "A box"]
+
+
+def test_names_of_columns_stay() -> None:
+    columns = '<tableColumns><tableColumn name="Price"/><tableColumn name="Two_x000a_lines"/></tableColumns>'
+    strings = "".join(f"<si><t>{text}</t></si>" for text in ("Price", "Two\nlines", "Price of all"))
+    assert units(xlsx(strings, parts={"xl/tables/table1.xml": ("table", columns)})) == ["Price of all"]
+
+
+def test_damaged_workbooks_are_rejected() -> None:
+    with pytest.raises(DamagedDocumentError, match="no Excel workbook"):
+        read(zipped({"a.txt": "text"}), ReadOptions())
