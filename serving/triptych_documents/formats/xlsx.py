@@ -30,7 +30,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
         if link.kind in _DRAWN:
             parts.append(add_drawn(package.opened(link.target), package.target))
         elif link.kind in ("sharedStrings", "comments") or (
-            link.kind == "worksheet" and b"<is>" in package.archive.read(link.target)
+            link.kind == "worksheet" and b"is>" in package.archive.read(link.target)
         ):
             part = package.opened(link.target)
             _add_texts(part, columns if link.kind != "comments" else ())
