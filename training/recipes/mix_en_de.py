@@ -5,15 +5,15 @@
 DATA is the folder of the sentence pairs listed in SHARES; those written for it are beside this file. Written to OUT:
 
 train.tsv.gz           the training pairs, shuffled
-heldout/<domain>.tsv   held-out pairs of every domain
+heldout/<domain>.tsv   held-out pairs of every domain, and Tatoeba's validation pairs in every spelling of spelling_en.py
 
 Held-out pairs are drawn first. A training pair is dropped if its English or German text, ignoring case, punctuation and digits,
 equals that of a held-out pair, a Tatoeba validation pair, a sample sentence or a line of an `--exclude` file. All seeds are
 fixed: the same data give the same files.
 
 In some training pairs, names, cities, numbers and technical terms that are equal in both languages are replaced, and some get
-emoji or signs, so that the model learns to copy them. Greetings, single words, introductions and lists come from
-en-de-phrases.toml.
+emoji, bullets or signs, so that the model learns to copy them; some are spelt as people type. Greetings, single words,
+introductions, lists, addresses, amounts and dates come from en-de-phrases.toml.
 """
 
 import argparse
@@ -30,6 +30,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
+
+from literals_en_de import COPIED, LITERALS
+from spelling_en import SHARES as SPELLINGS
+from spelling_en import respell, respelt
 
 Pair = tuple[str, str]
 
@@ -79,9 +83,11 @@ MOST_HELD_OUT, SHARE_HELD_OUT = 300, 10  # pairs of a file, and at most one in s
 SHORTEST_HELD_OUT = 3  # words; "Save" is everywhere
 WRITTEN, WRITTEN_HELD_OUT = "-written", 24  # one in so many pairs, whichever others there are: these files grow
 
-PHRASE_COPIES, WORD_COPIES, TEMPLATE_COPIES, LIST_COPIES = 8, 5, 80, 2_000
+PHRASE_COPIES, WORD_COPIES, TEMPLATE_COPIES, LIST_COPIES, LITERAL_COPIES = 8, 5, 80, 2_000, 700
 SWAPPED = 0.4  # of the pairs with something to replace
 INVENTED = 0.5  # of the technical terms that replace others
+LITERAL = 0.15  # of them are addresses, files or codes
+BULLETS = ("- ", "* ", "• ", "– ", "1. ", "2. ", "3) ", "a) ", "> ", "# ")
 PLAIN = 0.04  # of the short pairs have an English side without capital and full stop
 DECORATED = 0.05  # of the pairs have emoji or signs before or behind both sides
 ANY_EMOJI = 0.2  # of these have one that may be rare
@@ -117,11 +123,15 @@ def main() -> None:
 
     pairs = {name: pairs_of(name, options.data) for name in SHARES}
     held_out = {name: hold_out(name, pairs[name]) for name in SHARES if name not in NEVER_HELD_OUT}
-    seen = list(read_pairs(options.data / VALID)) + [pair for part in held_out.values() for pair in part]
+    valid = read_pairs(options.data / VALID)
+    seen = valid + [pair for part in held_out.values() for pair in part]
     forbidden = {key(text) for pair in seen for text in pair}
     forbidden |= {key(line) for path in options.exclude for line in read_lines(path)}
     forbidden |= {key(line) for line in read_lines(SAMPLES) if len(line.split()) >= SHORTEST_HELD_OUT}
     write_held_out(options.out / "heldout", held_out)
+    write_held_out(
+        options.out / "heldout", {style: [respelt(p, style, random.Random(p[0])) for p in valid] for style in SPELLINGS}
+    )
 
     usable = {name: [p for p in part if is_usable(p) and not touches(p, forbidden)] for name, part in pairs.items()}
     usable["names"] = [(english, german) for english, german in usable["names"] if german[:1].isupper()]
@@ -282,8 +292,8 @@ class Phrases:
 
     def __init__(self, path: Path, terms: Sequence[str], members: Sequence[Pair]) -> None:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        sections = ("phrases", "words", "templates", "lists")
-        self.phrases, self.words, self.templates, self.lists = (entries(content[name]) for name in sections)
+        sections = ("phrases", "words", "templates", "lists", "literals")
+        self.phrases, self.words, self.templates, self.lists, self.literals = (entries(content[name]) for name in sections)
         self.terms, self.members, self.common = terms, members, [word for word in self.words if is_noun(word)]
         fill = {kind: entries(text) for kind, text in content["fill"].items()}
         self.fill = {**fill, "first": fill["woman"] + fill["man"]}
@@ -297,7 +307,8 @@ class Phrases:
         """Generate the pairs of all phrases, words and templates."""
         rows = [self.restyle(pair, draw) for pair in self.words * WORD_COPIES]
         rows += [plain(pair) if draw.random() < 0.15 else pair for pair in self.phrases * PHRASE_COPIES]
-        rows += [self.filled(pair, draw) for pair in self.templates * TEMPLATE_COPIES + self.lists * LIST_COPIES]
+        templates = self.templates * TEMPLATE_COPIES + self.lists * LIST_COPIES + self.literals * LITERAL_COPIES
+        rows += [self.filled(pair, draw) for pair in templates]
         return rows
 
     def restyle(self, pair: Pair, draw: random.Random) -> Pair:
@@ -322,17 +333,15 @@ class Phrases:
             return draw.choice(self.fill[kind])
         if kind == "list":
             return self.list(draw)
+        if kind == "term" and draw.random() < LITERAL:
+            kind = draw.choice(COPIED)
+        if kind in LITERALS:
+            return LITERALS[kind](draw)
         if kind == "term":
             term = invented(draw) if draw.random() < INVENTED else draw.choice(self.terms)
             return term, term
-        if kind in RANGES:
-            number = str(draw.randint(*RANGES[kind]))
-            return number, number
-        if kind == "thousands":
-            thousands = f"{draw.randrange(1_000, 10 ** draw.randint(4, 7)):,}"
-            return thousands, thousands.replace(",", ".")
-        decimal = f"{draw.randint(0, 99)}.{draw.randint(1, 9)}"
-        return decimal, decimal.replace(".", ",")
+        number = str(draw.randint(*RANGES[kind]))
+        return number, number
 
     def list(self, draw: random.Random) -> Pair:
         """Draw a list of two to eight technical terms, names or nouns, none of which a translation may lose."""
@@ -353,14 +362,16 @@ class Phrases:
         if draw.random() < SWAPPED:
             pair = self.swap_terms(self.swap_names(swap_numbers(pair, draw), draw), draw)
         short = len(pair[0].split()) <= 10 and not NUMBER.search(pair[0])
-        pair = plain(pair) if short and draw.random() < PLAIN else pair
+        pair = plain(pair) if short and draw.random() < PLAIN else respell(pair, draw)
         return self.decorate(pair, draw) if draw.random() < DECORATED else pair
 
     def decorate(self, pair: Pair, draw: random.Random) -> Pair:
         """Put the same emoji or signs before or behind both sides."""
         signs = "".join(draw.choice(self.fill["sign"])[0] for _ in range(draw.choice((1, 1, 1, 2, 3))))
         signs = chr(draw.randint(*draw.choice(EMOJI))) if draw.random() < ANY_EMOJI else signs
-        before, behind = draw.choice((("", f" {signs}"), ("", f" {signs}"), ("", signs), (f"{signs} ", "")))
+        before, behind = draw.choice(
+            (("", f" {signs}"), ("", f" {signs}"), ("", signs), (f"{signs} ", ""), (draw.choice(BULLETS), ""))
+        )
         english, german = (f"{before}{side}{behind}" for side in pair)
         return english, german
 

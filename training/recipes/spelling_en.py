@@ -1,0 +1,113 @@
+"""Spell English as people type it: in capitals, as titles, as in chats, with mistakes. For mix_en_de.py."""
+
+import random
+import re
+import string
+
+Pair = tuple[str, str]
+
+SHARES = {"capitals": 0.05, "title": 0.015, "casual": 0.04, "mistyped": 0.05}  # of the pairs
+LONGEST = 25  # words of a pair that is spelt otherwise
+CHAT = {
+    **{
+        "you": "u",
+        "are": "r",
+        "your": "ur",
+        "you're": "ur",
+        "thanks": "thx",
+        "please": "pls",
+        "because": "cuz",
+        "though": "tho",
+        "okay": "ok",
+    },
+    **{
+        "tomorrow": "tmrw",
+        "people": "ppl",
+        "really": "rly",
+        "about": "abt",
+        "see": "c",
+        "great": "gr8",
+        "before": "b4",
+        "tonight": "2nite",
+    },
+    **{
+        "message": "msg",
+        "and": "n",
+        "to": "2",
+        "for": "4",
+        "minutes": "mins",
+        "i don't know": "idk",
+        "oh my god": "omg",
+        "by the way": "btw",
+    },
+    **{
+        "going to": "gonna",
+        "want to": "wanna",
+        "got to": "gotta",
+        "have to": "hafta",
+        "give me": "gimme",
+        "let me": "lemme",
+        "kind of": "kinda",
+    },
+}
+RARE = {"c", "n", "2", "4", "r", "abt", "2nite", "gr8", "b4", "hafta"}  # seldom replace the word
+SHORTENED = re.compile(
+    "|".join(rf"\b{re.escape(word)}\b(?!['’])" for word in sorted(CHAT, key=len, reverse=True)), re.IGNORECASE
+)
+ADDRESS = re.compile(r"://|www\.|@|\w\.\w|\d")
+WORD = re.compile(r"\b[a-z]{5,}\b")
+NEIGHBOURS = {
+    letter: near for row in ("qwertyuiop", "asdfghjkl", "zxcvbnm") for letter, near in zip(row, row[1:] + row[-2], strict=True)
+}
+
+
+def respell(pair: Pair, draw: random.Random) -> Pair:
+    """Spell some pairs otherwise; long ones and those with addresses or numbers stay."""
+    if len(pair[0].split()) > LONGEST or ADDRESS.search(pair[0]):
+        return pair
+    [style] = draw.choices((*SHARES, ""), (*SHARES.values(), 1 - sum(SHARES.values())))
+    return respelt(pair, style, draw) if style else pair
+
+
+def respelt(pair: Pair, style: str, draw: random.Random) -> Pair:
+    """Spell a pair in a style: both sides in capitals, or the English side as a title, as in a chat or with mistakes."""
+    english, german = pair
+    if style == "capitals":
+        return english.upper(), german.upper()
+    if style == "title":
+        return " ".join(word[:1].upper() + word[1:] for word in english.split()), german
+    return (casual if style == "casual" else mistyped)(english, draw), german
+
+
+def casual(text: str, draw: random.Random) -> str:
+    """Write without apostrophes, capitals and punctuation, and with abbreviations; each with some probability."""
+    if draw.random() < 0.5:
+        text = SHORTENED.sub(lambda found: _shortened(found[0], draw), text)
+    if draw.random() < 0.7:
+        text = re.sub("['’](?=[a-z])", "", text)
+    if draw.random() < 0.8:
+        text = text.lower()
+    text = text.replace(",", "") if draw.random() < 0.4 else text
+    return text.rstrip(".!?" if draw.random() < 0.4 else ".") or text
+
+
+def _shortened(word: str, draw: random.Random) -> str:
+    short = CHAT[word.lower()]
+    return short if draw.random() < (0.05 if short in RARE else 0.5) else word
+
+
+def mistyped(text: str, draw: random.Random) -> str:
+    """Mistype one word, or two of a long text: two letters swapped, one missing, doubled or replaced by its neighbour."""
+    for _ in range(1 + (len(text.split()) > 8)):
+        words = list(WORD.finditer(text))
+        if not words:
+            return text
+        found = draw.choice(words)
+        at = draw.randrange(found.start() + 1, found.end() - 1)
+        one, two = text[at], text[at + 1]
+        wrong = draw.choice((two + one, two, one + one + two, NEIGHBOURS[one] + two))
+        text = text[:at] + wrong + text[at + 2 :]
+    return text
+
+
+assert set(NEIGHBOURS) == set(string.ascii_lowercase)
