@@ -284,10 +284,8 @@ def _check_type(archive: Archive) -> None:
     if _CONTENT not in archive.names:
         raise DamagedDocumentError("a zip archive, but not an OpenDocument file")
     kind = archive.read(_TYPE).decode("ascii", "replace").strip() if _TYPE in archive.names else ""
-    if kind and kind.removeprefix(_KIND) not in _KINDS:
-        raise UnknownFormatError(
-            f"document type {kind[:80]!a} is not supported, only texts (.odt), presentations (.odp) and spreadsheets (.ods)"
-        )
+    if kind and kind.removeprefix(_KIND).removesuffix("-template") not in _KINDS:
+        raise UnknownFormatError(f"document type {kind[:80]!a} is not supported, only texts, presentations and spreadsheets")
     if _MANIFEST in archive.names:
         tree = opened(archive, _MANIFEST).tree
         if tree.contains(tree.root(), {"manifest:encryption-data"}):

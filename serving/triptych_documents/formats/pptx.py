@@ -11,14 +11,15 @@ from triptych_documents.formats.office.drawing import add_drawn
 from triptych_documents.formats.office.package import Package
 from triptych_documents.formats.office.parts import Tree
 
+_KINDS = {f"openxmlformats-officedocument.presentationml.{kind}" for kind in ("presentation", "slideshow", "template")}
+_KINDS |= {f"ms-powerpoint.{kind}.macroEnabled" for kind in ("presentation", "slideshow", "template")}
 _MASTERS = ("slideLayout", "slideMaster", "notesMaster", "handoutMaster")  # kinds of relationships
 _PARTS = ("slide", "chart", "diagramData", "diagramDrawing", "notesSlide", "comments", *_MASTERS)
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
-    kind = "presentationml.presentation.main+xml"
-    package = Package(data, options, "ppt/presentation.xml", kind, "PowerPoint presentation", ".pptx")
+    package = Package(data, options, "ppt/presentation.xml", _KINDS, "PowerPoint presentation")
     parts = []
     for link in package.linked(*_PARTS):
         part = package.opened(link.target)

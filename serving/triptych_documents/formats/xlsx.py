@@ -13,6 +13,8 @@ from triptych_documents.formats.office.package import Package
 from triptych_documents.formats.office.parts import Tree, XmlPart
 from triptych_documents.formats.shared.xml import namespaces, prefix, written_text
 
+_KINDS = {f"openxmlformats-officedocument.spreadsheetml.{kind}" for kind in ("sheet", "template")}
+_KINDS |= {"ms-excel.sheet.macroEnabled", "ms-excel.template.macroEnabled"}
 _SHEETS = ("worksheet", "chartsheet")  # kinds of relationships
 _DRAWN = ("drawing", "chart", "diagramData", "diagramDrawing")
 _TEXTS = {"x:si", "x:is", "x:text"}  # shared, in a cell, of a comment
@@ -22,7 +24,7 @@ _LINE_FEED = "_x000a_"  # in names of columns
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
-    package = Package(data, options, "xl/workbook.xml", "spreadsheetml.sheet.main+xml", "Excel workbook", ".xlsx")
+    package = Package(data, options, "xl/workbook.xml", _KINDS, "Excel workbook")
     links = package.linked("sharedStrings", *_SHEETS, "comments", *_DRAWN, "table")
     columns = {name for link in links if link.kind == "table" for name in _columns(package.opened(link.target).tree)}
     parts = []

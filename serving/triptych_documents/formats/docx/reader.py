@@ -15,6 +15,8 @@ from triptych_documents.formats.office.package import Package
 from triptych_documents.formats.office.parts import XmlPart
 from triptych_documents.formats.shared.xml import prefix
 
+_KINDS = {f"openxmlformats-officedocument.wordprocessingml.{kind}" for kind in ("document", "template")}
+_KINDS |= {"ms-word.document.macroEnabled", "ms-word.template.macroEnabledTemplate"}
 _DRAWN = ("chart", "diagramData", "diagramDrawing")  # kinds of relationships
 _STORIES = ("footnotes", "endnotes", "comments", "header", "footer", *_DRAWN)
 _PARAGRAPH = {"w:p", "mc:Choice", "mc:Fallback"}  # alternatives may have runs of their own
@@ -23,7 +25,7 @@ _DELETED = {"w:del", "w:moveFrom"}  # tracked deletions
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
-    package = Package(data, options, "word/document.xml", "wordprocessingml.document.main+xml", "Word document", ".docx")
+    package = Package(data, options, "word/document.xml", _KINDS, "Word document")
     code = _code_styles(package)
     parts = [_story(package.opened(package.main), package.target, code)]
     for link in package.linked(*_STORIES):

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -15,6 +15,7 @@ from triptych_documents.formats.shared.text_document import UnitLimit
 
 _TYPES = "[Content_Types].xml"
 _ROOT = "_rels/.rels"
+_TYPE, _MAIN = "application/vnd.", ".main+xml"  # around the kinds of main parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +31,20 @@ class Package:
 
     Args:
         main: the main part, unless the package names another one.
-        kind: end of the main part's content type.
-        what: such as "Word document", for errors; with the suffix of such files.
+        kinds: content types of the main part, without and with macros, which are kept like all other members.
+        what: such as "Word document", for errors.
 
     Raises:
         DamagedDocumentError: not such a package.
         UnknownFormatError: a document of another type.
     """
 
-    def __init__(self, data: bytes, options: ReadOptions, main: str, kind: str, what: str, suffix: str) -> None:
+    def __init__(self, data: bytes, options: ReadOptions, main: str, kinds: Collection[str], what: str) -> None:
         self.archive, self.bound = Archive(data), UnitLimit(options)
         self.target: OfficeLanguage | None = office_language(options.target_language)
         self._root = list(self._relations(""))
         self.main = next((relation.target for relation in self._root if relation.kind == "officeDocument"), main)
-        self._check_type(kind, what, suffix)
+        self._check_type(kinds, what)
 
     def linked(self, *kinds: str) -> list[Relation]:
         """Return the relationships of these kinds, from the main part and from what it leads to; each part once."""
@@ -79,15 +80,15 @@ class Package:
                 target = posixpath.normpath(posixpath.join("/", folder, unquote(attributes.get("Target", ""))))
                 yield Relation(attributes.get("Type", "").rpartition("/")[2], target.lstrip("/"))
 
-    def _check_type(self, kind: str, what: str, suffix: str) -> None:
+    def _check_type(self, kinds: Collection[str], what: str) -> None:
         if _TYPES not in self.archive.names or self.main not in self.archive.names:
             raise DamagedDocumentError(f"a zip archive, but no {what}")
         tree = opened(self.archive, _TYPES).tree
-        kinds = [tree.tokens[element].attributes for element in tree.children(tree.root())]
-        named = (each for each in kinds if each.get("PartName", "").lower() == f"/{self.main}".lower())
+        types = [tree.tokens[element].attributes for element in tree.children(tree.root())]
+        named = (each for each in types if each.get("PartName", "").lower() == f"/{self.main}".lower())
         found = next(named, {}).get("ContentType", "")
-        if found and not found.endswith(kind):
-            raise UnknownFormatError(f"document type {found!r} is not supported, only {what}s without macros ({suffix})")
+        if found and found.removeprefix(_TYPE).removesuffix(_MAIN) not in kinds:
+            raise UnknownFormatError(f"document type {found!r} is not supported, only {what}s")
 
 
 def _numbered(name: str) -> list[tuple[str, int]]:

@@ -235,7 +235,7 @@ def test_codes_that_would_break_the_document_are_rejected() -> None:
     [
         (zipped({"a.txt": "text"}), DamagedDocumentError, "no Word document"),
         (docx("<w:p>"), DamagedDocumentError, "word/document.xml: line 1"),
-        (docx("", kind="application/vnd.ms-word.document.macroEnabled.main+xml"), UnknownFormatError, "without macros"),
+        (docx("", kind="application/vnd.ms-excel.sheet.macroEnabled.main+xml"), UnknownFormatError, "only Word documents"),
         (docx("<w:p>" * 300 + "</w:p>" * 300), DamagedDocumentError, "deeper than 256"),
         (docx("").replace(b"PK\1\2", b"PK\1\0"), DamagedDocumentError, "not a zip archive"),
         (docx(paragraphs(BEGIN * 65 + run("text"))), DamagedDocumentError, "deeper than 64"),

@@ -155,7 +155,7 @@ ENTITIES = "<!DOCTYPE a [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;'>]><a>&b;</a>"
     [
         (zipped({"a.txt": "text"}), DamagedDocumentError, "not an OpenDocument file"),
         (odt("<text:p>"), DamagedDocumentError, "content.xml: line 1"),
-        (odt("", kind=f"{ODT_TYPE}-template"), UnknownFormatError, "text-template' is not supported"),
+        (odt("", kind=f"{ODT_TYPE}-master"), UnknownFormatError, "text-master' is not supported"),
         (odt("<text:p>" * 300 + "</text:p>" * 300), DamagedDocumentError, "deeper than 256"),
         (zipped({"mimetype": ODT_TYPE, "content.xml": ENTITIES}), DamagedDocumentError, "entity"),
         (

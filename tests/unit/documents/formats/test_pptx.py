@@ -45,5 +45,10 @@ def test_notes_charts_comments_and_masters_are_read_but_no_prompts() -> None:
 
 
 def test_other_documents_are_rejected() -> None:
-    with pytest.raises(UnknownFormatError, match=r"only PowerPoint presentations without macros \(.pptx\)"):
-        read(pptx("", kind="application/vnd.ms-powerpoint.presentation.macroEnabled.main+xml"), ReadOptions())
+    with pytest.raises(UnknownFormatError, match=r"sheet.main.* is not supported, only PowerPoint presentations"):
+        read(pptx("", kind="application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"), ReadOptions())
+
+
+def test_documents_with_macros_are_read() -> None:
+    macros = "application/vnd.ms-powerpoint.presentation.macroEnabled.main+xml"
+    assert units(pptx(shape("A slide"), kind=macros)) == ["A slide"]
