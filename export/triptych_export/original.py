@@ -96,10 +96,11 @@ def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
         name = "AutoModel"
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    # Not float() of the loaded model: positions that are computed while a half-precision checkpoint is loaded would be rounded.
+    options: dict[str, Any] = {"dtype": torch.float32, "local_files_only": True}
     if folder.path.is_file():  # GGUF
-        options = {"gguf_file": folder.path.name, "dtype": torch.float32, "local_files_only": True}
-        return getattr(transformers, name).from_pretrained(folder.path.parent, **options).eval()
-    return getattr(transformers, name).from_pretrained(folder.path, local_files_only=True).float().eval()
+        return getattr(transformers, name).from_pretrained(folder.path.parent, gguf_file=folder.path.name, **options).eval()
+    return getattr(transformers, name).from_pretrained(folder.path, **options).eval()
 
 
 def _outputs(theirs: Any, loaded: Loaded, scored: Scored | None) -> Iterator[Compared]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForSeq2SeqLM
 
 from triptych_export.errors import ParityError
 from triptych_export.huggingface.architectures.registry import Loaded, load
@@ -78,6 +79,14 @@ def check_other_outcomes(folder: Folder, different: Loaded, monkeypatch: pytest.
     assert "cannot load the checkpoint: " in compare_with_original(folder, different)
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert compare_with_original(folder, different) == "not compared, transformers is not installed"
+
+
+@pytest.mark.parametrize("kind", ["marian", "nllb"])
+def test_positions_of_half_precision_checkpoints_are_not_rounded(kind: str, tmp_path: Path) -> None:
+    folder = Folder(small_model(kind, "tied", tmp_path))
+    AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.bfloat16).save_pretrained(tmp_path)
+    difference = compare_with_original(folder, load(folder)).rpartition(" ")[2]
+    assert float(difference) < 1e-4
 
 
 def test_weights_that_are_not_numbers_are_named(tmp_path: Path) -> None:
