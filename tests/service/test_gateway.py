@@ -584,6 +584,11 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         labels = grpc_client.classify_text("one two", model="text-classification").labels
         results: Any = client("text-classification").text_classification("one two", top_k=1)
         assert [one.label for one in results] == [labels[0].label]
+        [cut] = grpc_client.classify_text_many(["two " * 99], truncate=True)
+        long = {"inputs": "two " * 99, "parameters": {"truncation": True}}
+        assert [one["label"] for one in served.post("/models/text-classification", long)[1][0]] == [
+            one.label for one in cut.labels
+        ]
         spans = [(one.label, one.start, one.end) for one in grpc_client.classify_tokens("one two").entities]
         entities = client("token-classification").token_classification("one two", aggregation_strategy="simple")
         assert [(one.entity_group, one.start, one.end) for one in entities] == spans

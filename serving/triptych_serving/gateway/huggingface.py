@@ -105,7 +105,7 @@ async def classify_text(query: Query) -> Any:
         problem = f"{function!r:.40} is not supported; leave it out for probabilities, or send none"
         raise invalid(f"parameters.function_to_apply: {problem}")
     inputs = [text_classification_pb2.TextInput(text=text) for text in query.texts()]
-    options = query.parameters.take_given(TOP_K)
+    options = query.parameters.take_given({**TOP_K, "truncation": ("truncate", bool)})
     raw = function == "none"
     request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, model=query.model, raw_scores=raw, **options)
     response = await query.call.ask(request)
