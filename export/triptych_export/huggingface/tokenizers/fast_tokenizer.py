@@ -1,7 +1,7 @@
 """Tokenizers from tokenizer.json, with changes from the files beside it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tokenizers import Tokenizer, pre_tokenizers
@@ -13,7 +13,7 @@ from triptych_export.huggingface.tokenizers.special_tokens import CONFIG, FLAGS,
 
 NAME = "tokenizer.json"
 # Settings of tokenizer_config.json that win, by the kind of component and its member.
-SETTINGS = {
+SETTINGS: Mapping[str, Mapping[str, str]] = {
     "BertNormalizer": {
         "do_lower_case": "lowercase",
         "strip_accents": "strip_accents",
@@ -22,6 +22,8 @@ SETTINGS = {
     "ByteLevel": {"add_prefix_space": "add_prefix_space"},
     "RobertaProcessing": {"add_prefix_space": "add_prefix_space"},
 }
+PARTS = ("normalizer", "pre_tokenizer", "post_processor")
+UNCHANGED = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that leave the normalizer of the file as it is
 
 
 def fast_tokenizer(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
@@ -34,7 +36,8 @@ def fast_tokenizer(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     try:
         special = _mark_special(content, tokens)
         config = folder.members(CONFIG)
-        for component in components([content.get(name) for name in ("normalizer", "pre_tokenizer", "post_processor")]):
+        parts = ("pre_tokenizer", "post_processor") if config.get("tokenizer_class") in UNCHANGED else PARTS
+        for component in components([content.get(name) for name in parts]):
             members = SETTINGS.get(component.get("type", ""), {})
             component |= {member: config[setting] for setting, member in members.items() if setting in config}
         content |= {"truncation": None, "padding": None}

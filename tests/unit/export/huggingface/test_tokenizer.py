@@ -458,8 +458,10 @@ def test_a_fast_tokenizer_is_used_with_its_settings(tmp_path: Path) -> None:
     assert _text(folder).encode("The ferry. The ferry.").ids == [2, 5, 6, 7, 10, 5, 6, 7, 10, 3]
     assert text_tokenizer(Folder(folder)).truncation is None
     assert _text(folder).decode([2, 5, 0, 15, 3]) == "the"
-    edit_json(folder / "tokenizer_config.json", do_lower_case=False)
-    assert _text(folder).encode("The ferry").ids == [2, 1, 6, 7, 3]
+    for name, ids in {"PreTrainedTokenizerFast": [2, 5, 6, 7, 3], "BertTokenizer": [2, 1, 6, 7, 3]}.items():
+        edit_json(folder / "tokenizer_config.json", do_lower_case=False, tokenizer_class=name)
+        assert transformers.AutoTokenizer.from_pretrained(folder)("The ferry").input_ids == ids
+        assert _text(folder).encode("The ferry").ids == ids
 
 
 def test_a_fast_unigram_tokenizer_matches_no_special_token_in_a_text(tmp_path: Path, unigram: bytes) -> None:
