@@ -247,6 +247,14 @@ def test_translation_models_and_image_classifiers_can_be_adapted(tmp_path: Path)
     assert COMPARED in opened.origin["original"]
 
 
+def test_positions_of_a_base_model_in_half_precision_are_not_rounded(tmp_path: Path) -> None:
+    small_model("nllb", "tied", tmp_path / "base")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "base", dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path / "base")
+    adapter = adapt(model, tmp_path / "adapter", task_type="SEQ_2_SEQ_LM", target_modules=["q_proj"])
+    assert COMPARED in merged(adapter, tmp_path).origin["original"]
+
+
 def test_adapters_of_image_classifiers_may_have_the_names_of_transformers_4(tmp_path: Path) -> None:
     save(build_images(QUICK["vit"]), QUICK["vit"], tmp_path / "vit")
     model = AutoModelForImageClassification.from_pretrained(tmp_path / "vit")

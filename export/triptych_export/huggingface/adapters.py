@@ -75,7 +75,7 @@ class MergedFolder(Folder):
                 if modules := {LORA.split(name.removeprefix(PREFIX))[0] for name in weights if LORA.search(name)}:
                     config.target_modules = modules
                 config.inference_mode = True
-                model = peft.get_peft_model(base.float(), config)
+                model = peft.get_peft_model(base, config)
                 loaded = peft.set_peft_model_state_dict(model, dict(weights))
             except Exception as error:  # whatever the libraries raise
                 fault = f"peft cannot load it with base model {self.base}: {one_line(error)}"
@@ -195,6 +195,7 @@ def _open_base(transformers: Any, adapter: Path, base: Path, settings: Mapping[s
     if own and hasattr(config, "quantization_config"):  # of the training; the weights of the base model are not quantized
         del config.quantization_config
     options = {"config": config, "local_files_only": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
+    options["dtype"] = torch.float32  # not float() of the loaded model, which would keep computed positions rounded
     model_class: Any = getattr(transformers, str(name), None)
     if not hasattr(model_class, "from_pretrained"):
         raise ValueError(f"transformers has no model class {name!r}; set task_type in {ADAPTER}: {', '.join(AUTO_CLASSES)}")
