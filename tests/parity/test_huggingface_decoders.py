@@ -23,7 +23,7 @@ from triptych_export.huggingface.architectures.decoder_config import LOCAL
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.gguf import open_gguf
-from triptych_export.parity.generation import draw_prompts, open_decoder, score
+from triptych_export.parity.generation import check_generation, draw_prompts, open_decoder, score
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import FILE_NAME
 from triptych_serving.decoding.engine import EngineOptions
@@ -87,6 +87,20 @@ def test_graphs_give_the_tokens_of_generate(variant: str, tmp_path: Path) -> Non
     expected = model.generate(ids, attention_mask=mask, max_new_tokens=NEW, do_sample=False)[:, longest:].tolist()
     assert outputs == [_until(row, source.ends) for row in expected]
     check_scores(model, bundle, [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)])
+
+
+def test_suppressed_tokens_are_not_expected(tmp_path: Path) -> None:
+    model = small_decoder("llama", tmp_path / "checkpoint")
+    prompts = draw_prompts(load_decoder(tmp_path / "checkpoint"), 20)
+    with torch.inference_mode():
+        likeliest = {int(model(torch.tensor([prompt])).logits[0, -1].argmax()) for prompt in prompts} - {0, 2}
+    settings = {"suppress_tokens": sorted(likeliest)[::2], "bad_words_ids": [[token] for token in sorted(likeliest)[1::2]]}
+    edit_json(tmp_path / "checkpoint/generation_config.json", **settings)
+    source = load_decoder(tmp_path / "checkpoint")
+    write_generation(source, tmp_path / "bundle", lambda line: None, [], ("fp32",))
+    report, texts = check_generation(source, open_bundle(tmp_path / "bundle"), prompts, 4)
+    assert report["identical"]
+    assert likeliest.isdisjoint(token for prompt, text in zip(prompts, texts, strict=True) for token in text[len(prompt) :])
 
 
 def check_scores(model: Any, bundle: Bundle, texts: list[list[int]]) -> None:

@@ -31,6 +31,7 @@ from triptych_serving.bundle.manifest import FP16, TextGenerationManifest
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
+from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.prompt_cache import PromptGraphs, PromptKVCache
 from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions
 from triptych_serving.runtime.memory import HostMemory
@@ -203,6 +204,7 @@ def _check_row(source: GenerationSource, index: int, prompt: Ids, output: Ids, r
     chosen, expected = likely[len(prompt) - 1 :].copy(), expected[len(prompt) - 1 :]
     if output[-1] in source.ends:
         chosen[-1] = expected[-1, list(source.ends)].max()
+    expected[:, list(single_tokens(source.generation.get("suppressed_tokens", ())))] = -np.inf  # never generated
     gaps = expected.max(-1) - chosen
     if (wrong := ~(gaps < TIE)).any():
         place = int(wrong.argmax())
