@@ -44,7 +44,8 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
     options.check()
     with _scratch_folder(options.repository) as work:
         family, weights, origin = open_checkpoint(str(checkpoint), options, work)
-        for name, value in origin.items():
+        lost = {name: value for name, value in family.provenance.items() if name.endswith("_not_carried_over")}
+        for name, value in {**origin, **lost}.items():
             say(f"{name.replace('_', ' ')}: {value}")
         options = replace(options, precisions=options.precisions or family.default_precisions or options.shipped)
         target = _target(options.name or family.default_name, options)

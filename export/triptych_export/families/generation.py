@@ -81,8 +81,6 @@ class GenerationFamily:
         return Description("Continues texts." if self.source.tokenizer else "Completes images.", rows)
 
     def write(self, folder: Path, say: Say) -> None:
-        if missing := self.provenance.get("chat_not_carried_over"):
-            say(f"chat not carried over: {missing}")
         self._samples = write_generation(self.source, folder, say, self._read, self.precisions)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:

@@ -18,6 +18,7 @@ from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import translation as translation_family
 from triptych_export.families.translation import translation_manifest
+from triptych_export.loading import Opened, open_checkpoint
 from triptych_export.parity import comparison
 from triptych_export.parity import translation as parity
 from triptych_export.parity.comparison import spread
@@ -107,6 +108,20 @@ def test_manifest_and_card_report_parity_quality_and_origin(exported: tuple[Path
     assert card.startswith("# en-de\n\nTranslates en to de.\n\nToy sentences | CC0.\n")
     assert "| bleu fp32 | 100.0 |" in card
     assert "| fp32: identical | True |" in card
+
+
+def test_settings_that_are_not_carried_over_are_reported(
+    tmp_path: Path, checkpoint: Path, few_suffice: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_and_lose(*arguments: Any) -> Opened:
+        opened = open_checkpoint(*arguments)
+        monkeypatch.setattr(opened.family, "provenance", {"generation_not_carried_over": "min_p = 0.1"})
+        return opened
+
+    said: list[str] = []
+    monkeypatch.setattr(exporter, "open_checkpoint", open_and_lose)
+    export(checkpoint, ExportOptions(tmp_path, precisions=("fp32",)), said.append)
+    assert said[0] == "generation not carried over: min_p = 0.1"
 
 
 def test_data_paths_are_reduced_to_file_names() -> None:

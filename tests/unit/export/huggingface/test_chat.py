@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from triptych_export.errors import SourceError
-from triptych_export.families import generation
 from triptych_export.huggingface.architectures.decoders import make_source
 from triptych_export.huggingface.chat import read_chat
 from triptych_export.huggingface.folder import Folder
@@ -41,12 +40,10 @@ def test_a_file_of_its_own_counts_more(tmp_path: Path, content: bytes) -> None:
         read_chat(folder)
 
 
-def test_templates_without_a_default_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_templates_without_a_default_are_reported(tmp_path: Path) -> None:
     named = [{"name": name, "template": name} for name in ("default", "rag")]
     assert read_chat(save(tmp_path, named))[::2] == ("default", "")
-    chat, said = read_chat(save(tmp_path, named[1:])), []
-    monkeypatch.setattr(generation, "write_generation", lambda *arguments: None)
+    chat = read_chat(save(tmp_path, named[1:]))
     (tmp_path / "config.json").write_text("{}")
     source = make_source(Folder(tmp_path), Gpt(GptConfig(9, **SHAPES["llama"])), None, *chat)
-    generation.GenerationFamily(source, [], ("fp32",)).write(tmp_path, said.append)
-    assert said == ["chat not carried over: tokenizer_config.json: chat_template has rag, but no default"]
+    assert source.provenance["chat_not_carried_over"] == "tokenizer_config.json: chat_template has rag, but no default"
