@@ -45,7 +45,10 @@ from triptych_training.models.blocks import XIELU
 from triptych_training.models.gpt import GptConfig
 
 CONVOLUTION = "conv"  # kind of layers
-NEUTRAL = {**DECODER, **neutral("pretraining_tp rope_interleaved is_llama_config max_window_layers", use_mrope=(False,))}
+NEUTRAL = {
+    **DECODER,
+    **neutral("pretraining_tp rope_interleaved is_llama_config max_window_layers max_sequence_length", use_mrope=(False,)),
+}
 GEMMA_NEUTRAL = {
     **DECODER,
     **neutral("_sliding_window_pattern cache_implementation", use_bidirectional_attention=(False,)),  # soft caps are null

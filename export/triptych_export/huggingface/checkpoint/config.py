@@ -24,9 +24,10 @@ COMMON = neutral(
     """
     _name_or_path _model_name_or_path _commit_hash _attn_implementation_autoset architectures auto_map model_type
     tokenizer_class transformers_version use_cache output_past output_attentions output_hidden_states return_dict torchscript
-    use_bfloat16 dtype torch_dtype
+    use_bfloat16 dtype torch_dtype _flash_attn_2_enabled
     gradient_checkpointing chunk_size_feed_forward tf_legacy_loss finetuning_task task_specific_params
     label2id id2label num_labels _num_labels problem_type language name custom_pipelines transformers.js_config
+    unsloth_fixed unsloth_version
     bos_token_id eos_token_id pad_token_id cls_token_id sep_token_id unk_token_id decoder_start_token_id
     """
     + " ".join((TRAINING, *MEMBERS)),
