@@ -51,7 +51,9 @@ NEUTRAL = {
 }
 GEMMA_NEUTRAL = {
     **DECODER,
-    **neutral("_sliding_window_pattern cache_implementation", use_bidirectional_attention=(False,)),  # soft caps are null
+    **neutral(  # soft caps are null
+        "_sliding_window_pattern sliding_window_size cache_implementation", use_bidirectional_attention=(False,)
+    ),
 }
 APERTUS_NEUTRAL = {**NEUTRAL, **neutral(post_norm=(False,), qk_norm=(True,))}
 HUNYUAN_NEUTRAL = {
