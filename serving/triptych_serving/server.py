@@ -357,8 +357,11 @@ def _on_signal(server: Server) -> None:
     seconds = lifecycle.exit_timeout_seconds + HANG_SECONDS
     watchdog = threading.Timer(seconds, _force_exit, (seconds,))
     watchdog.daemon = True
-    watchdog.start()
     server.stop()
+    try:
+        watchdog.start()
+    except RuntimeError as error:  # the process has reached its limit of threads or memory
+        logger.warning("shutdown has no time limit: %s", error)
 
 
 def _force_exit(seconds: float) -> None:

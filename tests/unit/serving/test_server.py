@@ -2,9 +2,16 @@
 
 import asyncio
 import signal
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from triptych.signals import signals_in_loop
+from triptych_serving.lifecycle import LifecycleOptions
 from triptych_serving.observability.logs import CallIds, current_ids
+from triptych_serving.server import _on_signal
 
 from .calls import in_loop
 
@@ -21,3 +28,17 @@ async def test_a_signal_is_not_logged_with_the_call_that_it_interrupts() -> None
     with signals_in_loop(loop, lambda _: stopped.set_result(current_ids.get())):
         await asyncio.create_task(call())
         assert await stopped is None
+
+
+def test_a_server_that_can_start_no_thread_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as in a container that has reached its limit of processes, of which threads are some."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    stops: list[bool] = []
+    options = SimpleNamespace(lifecycle=LifecycleOptions())
+    server: Any = SimpleNamespace(stopping=False, options=options, stop=lambda: stops.append(True))
+    _on_signal(server)
+    assert stops == [True]
