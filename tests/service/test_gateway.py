@@ -150,6 +150,17 @@ def test_connect_streams(served: Served) -> None:
     status, body, _ = served.post(STREAM, envelope.replace(b'"de"', b'"xx"'), content_type="application/connect+json")
     [(flags, end)] = envelopes(body)
     assert (status, flags, end["error"]["code"]) == (200, 2, "not_found")
+    compressed, documents = b"\1" + envelope[1:], STREAM.replace("TranslateStream", "TranslateDocument")
+    for path, data, message in (
+        (STREAM, compressed, "body: compressed messages"),
+        (STREAM, b"a", "body: no message"),
+        (STREAM, b" " * 4 * LIMIT, "body: larger than"),
+        (documents, envelope, "triptych.v1.TranslationService/TranslateDocument reads a stream of requests: use gRPC"),
+    ):  # clients of streams read no other body
+        status, body, _ = served.post(path, data, content_type="application/connect+json")
+        [(flags, end)] = envelopes(body)
+        assert (status, flags) == (200, 2)
+        assert end["error"]["message"].startswith(message)
 
 
 def envelopes(body: bytes) -> Iterator[tuple[int, Any]]:

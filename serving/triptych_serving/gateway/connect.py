@@ -19,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from starlette.responses import Response, StreamingResponse
 
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.gateway.call import HttpCall, check_json, invalid, parse_object
+from triptych_serving.gateway.call import HttpCall, TooLargeBodyError, check_json, invalid, parse_object
 from triptych_serving.gateway.messages import fault_in, to_dict, to_json
 from triptych_serving.gateway.route import Api, ApiRoute, stream_error
 from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
@@ -81,12 +81,23 @@ def error_body(error: RpcError, _status: int = 0) -> dict[str, Any]:
 
 
 async def _call(service: str, call: HttpCall) -> Response:
-    name = call.request.path_params["method"]
+    """Answer a call. Streams report every error in their end: their clients read no other body."""
+    streams, codec = _codec(call.content_type)
+    try:
+        return await _answer(service, call, streams, codec)
+    except RpcError as error:
+        if not streams:
+            raise
+        headers = {"connection": "close"} if isinstance(error, TooLargeBodyError) else {}  # the rest of the body is not read
+        return Response(_end(call.request_id, error), headers=headers, media_type=call.content_type)
+
+
+async def _answer(service: str, call: HttpCall, streams: bool, codec: str) -> Response:
+    """Call the method. Raises RpcError: there is none, its request cannot be read, or the call failed without a response."""
+    name, kind = call.request.path_params["method"], call.content_type
     method = DESCRIPTORS.FindServiceByName(service).methods_by_name.get(name)
     if method is None:
         raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, f"method {service}/{name} is unknown")
-    kind = call.content_type
-    streams, codec = _codec(kind)
     if method.client_streaming:
         raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, f"{service}/{name} reads a stream of requests: use gRPC")
     if streams != method.server_streaming:
@@ -106,15 +117,20 @@ async def _call(service: str, call: HttpCall) -> Response:
 
 async def _stream(messages: AsyncGenerator[Any], codec: str, request_id: str) -> AsyncIterator[bytes]:
     """Yield each response in its envelope, and the end of the stream with its status."""
-    end: dict[str, Any] = {}
+    error: RpcError | None = None
     try:
         async with aclosing(messages):
             async for message in messages:
                 yield _envelope(0, serialize(codec, message))
     except (Exception, asyncio.CancelledError) as failure:
         error = stream_error(failure)
-        end = {"error": error_body(error), "metadata": {REQUEST_ID: [request_id]}}
-    yield _envelope(END, json.dumps(end, ensure_ascii=False).encode())
+    yield _end(request_id, error)
+
+
+def _end(request_id: str, error: RpcError | None = None) -> bytes:
+    """Return the end of a stream, with its status."""
+    end = {} if error is None else {"error": error_body(error), "metadata": {REQUEST_ID: [request_id]}}
+    return _envelope(END, json.dumps(end, ensure_ascii=False).encode())
 
 
 def _envelope(flags: int, data: bytes) -> bytes:
