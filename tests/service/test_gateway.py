@@ -903,6 +903,8 @@ def test_unknown_paths_and_methods_say_what_there_is(served: Served) -> None:
     no_route = "there is no such route; GET /openapi.json describes all routes"
     status, body, _ = served.get("/nothing")
     assert (status, body["error"]) == (404, f"GET /nothing: {no_route}")
+    assert served.get("/v1/nothing")[1] == {"error": {"message": f"GET /v1/nothing: {no_route}"}}  # as OpenAI's clients have it
+    assert served.get("/v3/glossaries")[1]["message"] == f"GET /v3/glossaries: {no_route}"  # and DeepL's
     for path in ("/nothing/else", "/v1.0/models"):
         for method, (status, body, _) in {"POST": served.post(path, {}), "GET": served.get(path)}.items():
             assert (status, body["error"]) == (404, f"{method} {path}: {no_route}")

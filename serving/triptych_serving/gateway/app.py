@@ -60,7 +60,9 @@ async def _no_route(request: Request, error: Exception) -> Response:
     call = f"{request.method} {request.url.path}"
     page = "; --playground puts a page here" if call == "GET /" else ""
     message = f"{call}: {problem}{page}"
-    return JSONResponse({"error": message}, error.status_code, error.headers)
+    # OpenAI's clients show `error.message`, DeepL's `message`.
+    body = {"error": {"message": message}} if request.url.path.startswith("/v1/") else {"error": message, "message": message}
+    return JSONResponse(body, error.status_code, error.headers)
 
 
 class _Rules:
