@@ -911,6 +911,7 @@ def test_unknown_paths_and_methods_say_what_there_is(served: Served) -> None:
     status, body, headers = served.get("/translate")
     assert (status, headers["allow"]) == (405, "POST")
     assert body["error"].startswith("GET /translate: the route takes POST; ")
+    assert served.get("/health/")[:2] == served.get("/health")[:2]
     assert served.post("/info", {})[1]["error"].startswith("POST /info: the route takes GET, HEAD; ")
     assert served.get("/v2/languages?type=foo")[:2] == (400, {"message": "type: 'foo' is not source or target"})
 

@@ -87,6 +87,8 @@ class _Rules:
                     headers.setdefault(name, value)
             await send(message)
 
+        if scope["path"].endswith("/"):  # starlette would redirect to a URL that a proxy before the server may not have
+            scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
         app = self._app if self._is_allowed(Headers(scope=scope)) else JSONResponse(FOREIGN, 403)
         with suppress(asyncio.CancelledError):  # by the port, which waits no longer: the stream has reported it
             await app(scope, receive, send_with_headers)
