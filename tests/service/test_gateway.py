@@ -460,6 +460,8 @@ def test_libretranslate_file(served: Served) -> None:
     _, content, headers = fetch(urllib.request.Request(found["translatedFileUrl"]))
     assert content.startswith(b"# ")
     assert "notes.md" in headers["content-disposition"]
+    _, found, _ = served.post("/translate_file", body, content_type=kind, x_forwarded_proto="https")
+    assert found["translatedFileUrl"].startswith(f"https://127.0.0.1:{served.port}/download_file/")
     unknown = multipart(parts, "x.exe", b"")
     served.refused("/translate_file", unknown, "file: 'x.exe' is not a supported document", content_type=kind)
     assert served.post("/translate_file", multipart([*parts, ("model", "no")], "a.md", b"Hi"), content_type=kind)[0] == 404

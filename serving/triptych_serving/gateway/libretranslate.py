@@ -68,7 +68,9 @@ async def translate_file(call: HttpCall) -> dict[str, str]:
     except BaseException:
         call.parts.documents.remove(document.id)
         raise
-    return {"translatedFileUrl": str(call.request.base_url.replace(path=f"/download_file/{document.id}"))}
+    base = call.request.base_url
+    scheme = "https" if call.request.headers.get("x-forwarded-proto") == "https" else base.scheme  # a proxy has ended TLS
+    return {"translatedFileUrl": str(base.replace(scheme=scheme, path=f"/download_file/{document.id}"))}
 
 
 async def download_file(call: HttpCall) -> Response:
