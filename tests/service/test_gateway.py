@@ -214,6 +214,12 @@ def test_libretranslate_client(served: Served) -> None:
     assert (settings["keyRequired"], {".docx", ".srt"} <= set(settings["supportedFilesFormat"])) == (False, True)
 
 
+def test_libretranslate_takes_parameters_of_the_url(served: Served) -> None:
+    in_url, in_form = urlencode({"q": TEXTS[0], "source": "en", "target": "xx"}), b"target=de"
+    found = fetch(urllib.request.Request(f"{served.url}/translate?{in_url}", in_form))[1]
+    assert found == {"translatedText": served.client.translate(TEXTS[0], target_language="de").text}
+
+
 def test_libretranslate_alternatives_and_html(served: Served) -> None:
     body = served.translate(TEXTS, alternatives=2)
     assert [len(others) for others in body["alternatives"]] == [2, 2]

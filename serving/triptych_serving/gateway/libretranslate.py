@@ -90,9 +90,10 @@ async def settings(call: HttpCall) -> dict[str, object]:
 
 
 def _with_key(call: HttpCall, given: Json) -> Json:
-    """Take the API key out of a request's fields."""
-    call.key = given.take("api_key", str, "")
-    return given
+    """Return a request's fields, of which some may be parameters of the URL; take the API key out of them."""
+    found = Json({**call.request.query_params, **given})
+    call.key = found.take("api_key", str, "")
+    return found
 
 
 def _language(given: Json, name: str) -> str:
