@@ -693,6 +693,7 @@ def generating(**parameters: Any) -> dict[str, Any]:
         ("/embed", {"inputs": "a", "prompt_name": "query"}, 400, "prompt_name: 'query' is not a prompt of the model; it has"),
         ("/predict", {"inputs": TEXTS}, 404, "no model classifies text;"),
         ("/rerank", {"query": "a", "texts": ["b"]}, 404, "no model reranks"),
+        ("/rerank", {"query": "a", "documents": ["b"]}, 400, "texts: missing; /v1/rerank and /v2/rerank take documents"),
         ("/rerank", {"query": "a", "texts": ["b"], "return_text": 1}, 400, "return_text: int 1, must be true or false"),
         ("/embed", {"inputs": "a", "model": "other"}, 404, "other"),
     ],

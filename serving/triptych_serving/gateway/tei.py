@@ -47,6 +47,8 @@ async def predict(call: HttpCall) -> list[Any]:
 async def rerank(call: HttpCall) -> list[dict[str, Any]]:
     given = await call.json()
     given.refuse(RIGHT)
+    if "documents" in given and "texts" not in given:
+        raise invalid("texts: missing; /v1/rerank and /v2/rerank take documents")
     texts, _ = given.take_texts("texts")
     with_text = given.take("return_text", bool, False)
     options = given.take_given(OPTIONS)
