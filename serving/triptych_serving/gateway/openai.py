@@ -45,6 +45,9 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "modalities": (["text"],),
     "audio": (),
+    "reasoning_effort": ("none",),
+    "verbosity": ("medium",),
+    "web_search_options": (),
     # Those of other servers.
     **dict.fromkeys(("ignore_eos", "include_stop_str_in_output", "use_beam_search", "continue_final_message"), (False,)),
     **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
@@ -77,7 +80,7 @@ SHARED: Mapping[str, tuple[str, type]] = {
 
 async def embeddings(call: HttpCall) -> dict[str, Any]:
     given = await call.json()
-    texts, _ = given.take_texts("input")
+    texts = _texts(given, "input")
     encoding = given.take("encoding_format", str, "float")
     if encoding not in ("float", "base64"):
         raise invalid(f"encoding_format: {encoding[:40]!r} is not float or base64")
@@ -168,7 +171,7 @@ class Answer:
 
 async def completions(call: HttpCall) -> Any:
     given = await call.json()
-    prompts, _ = given.take_texts("prompt")
+    prompts = _texts(given, "prompt")
     top = given.take_given({"logprobs": ("top_logprobs", int)})
     return await _answer(call, given, chat=False, prompts=prompts, echo=given.take("echo", bool, False), **top)
 
@@ -311,6 +314,14 @@ def error_body(error: RpcError, status: int) -> Mapping[str, Any]:
     """Return an error as OpenAI's JSON."""
     kind = TYPES.get(status, "server_error")
     return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code.name.lower()}}
+
+
+def _texts(given: Json, name: str) -> list[str]:
+    """Return the texts of a member, which in OpenAI's own API may be tokens instead. Raises RpcError: they are no texts."""
+    value = given.get(name)
+    if isinstance(value, list) and value and isinstance(value[0], (int, list)):
+        raise invalid(f"{name}: tokens are not supported, as each model has its own; send texts")
+    return given.take_texts(name)[0]
 
 
 def _message(name: str, value: object) -> pb.ChatMessage:
