@@ -14,6 +14,7 @@ import openai
 import pytest
 import torch
 import tritonclient.grpc
+from huggingface_hub import InferenceClient
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -308,6 +309,9 @@ def test_openai_chat(served: Served, openai_client: openai.OpenAI) -> None:
     assert chunks[-1].usage == whole.usage.model_copy(update={"prompt_tokens_details": chunks[-1].usage.prompt_tokens_details})  # type: ignore[union-attr]
     unnamed = openai_client.chat.completions.create(**{**shared, "model": ""}, stream=True)
     assert {chunk.model for chunk in unnamed} == {"llama"}
+    of_model = InferenceClient(f"http://127.0.0.1:{served.server.http_port}/models/llama")
+    answer = of_model.chat_completion(messages, temperature=0.9, seed=3, max_tokens=9)
+    assert answer.choices[0].message.content == whole.choices[0].message.content
     for refused in (
         {"tools": [{"type": "function"}]},
         {"frequency_penalty": 1},

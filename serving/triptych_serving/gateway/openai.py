@@ -194,6 +194,8 @@ async def chat_completions(call: HttpCall) -> Any:
 
 async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Any:
     """Answer a completion, or with `chat` a chat; `own` are the fields of GenerateRequest that only this kind has."""
+    if name := call.request.path_params.get("model"):  # Hugging Face's clients send a placeholder beside it
+        given["model"] = name
     given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
     # A schema may be as large as a body.
     rules = {} if given.keys().isdisjoint(RULES) else await call.parts.threads.run_in_thread(_rules, given)
@@ -370,6 +372,8 @@ API = Api(
         ApiRoute("/v1/embeddings", embeddings, summary="Embed texts."),
         ApiRoute("/v1/completions", completions, summary="Continue texts."),
         ApiRoute("/v1/chat/completions", chat_completions, summary="Answer a chat."),
+        ApiRoute("/models/{model}/v1/completions", completions, summary="Continue texts with this model."),
+        ApiRoute("/models/{model}/v1/chat/completions", chat_completions, summary="Answer a chat with this model."),
     ),
     error_body,
     names={
