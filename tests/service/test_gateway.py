@@ -474,6 +474,16 @@ def test_libretranslate_file(served: Served) -> None:
     assert served.get("/download_file/unknown")[0] == 404
 
 
+def test_forms_may_come_in_chunks_up_to_the_limit() -> None:
+    """As curl sends a file that it reads from a pipe."""
+    with opened(replace(OPTIONS, limits=replace(OPTIONS.limits, document_bytes=LIMIT))) as served:
+        for size, status in ((5, b"200"), (LIMIT, b"200"), (2 * LIMIT, b"413")):
+            body = multipart([("source", "en"), ("target", "de")], "a.txt", b"a" * size)
+            head = f"POST /translate_file HTTP/1.1\r\nhost: x\r\ncontent-type: {MULTIPART}\r\nconnection: close\r\n".encode()
+            answer = served.send(head + CHUNKED + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+            assert answer.startswith(b"HTTP/1.1 " + status), answer
+
+
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", MULTIPART])
 def test_fields_of_a_form_may_occur_several_times(served: Served, kind: str) -> None:
     fields = [("text", TEXTS[0]), ("target_lang", "DE"), ("text", TEXTS[1])]

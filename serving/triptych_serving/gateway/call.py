@@ -9,6 +9,7 @@ import math
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache, partial
@@ -21,7 +22,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from triptych.v1 import model_pb2, translation_pb2
@@ -252,19 +253,21 @@ class HttpCall:
             RpcError: it is larger than the limit, or does not arrive in time.
             ClientDisconnect: the client is gone.
         """
-        most = limit or self.parts.body_bytes
-        self._check_head(most)
-        chunks, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                async for chunk in self.request.stream():
-                    size += len(chunk)
-                    if size > most:
-                        raise too_large(most)
-                    chunks.append(chunk)
+                return b"".join([piece async for piece in self._pieces(limit or self.parts.body_bytes)])
         except TimeoutError:
             raise RpcError.of(grpc.StatusCode.DEADLINE_EXCEEDED, f"body: not received within {BODY_SECONDS:g} s") from None
-        return b"".join(chunks)
+
+    async def _pieces(self, limit: int) -> AsyncGenerator[bytes]:
+        """Yield the body as it arrives. Raises RpcError: it is larger than the limit."""
+        self._check_head(limit)
+        size = 0
+        async for piece in self.request.stream():
+            size += len(piece)
+            if size > limit:
+                raise too_large(limit)
+            yield piece
 
     def _check_head(self, limit: int) -> None:
         declared = self.request.headers.get("content-length", "")
@@ -300,16 +303,14 @@ class HttpCall:
         """Read a multipart form: its fields, and its file. Raises RpcError: it is malformed, or too large."""
         if (kind := self.content_type) != "multipart/form-data":
             raise invalid(f"content-type: {kind[:80]!r} is not multipart/form-data")
-        limit = self.parts.document_bytes + SPARE_BYTES
-        if not self.request.headers.get("content-length", "").isdigit():
-            raise invalid("content-length: missing; a form needs it")
-        self._check_head(limit)
+        most = {"max_files": 1, "max_fields": MAX_FIELDS, "max_part_size": SPARE_BYTES}
+        pieces = self._pieces(self.parts.document_bytes + SPARE_BYTES)
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                form = await self.request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=SPARE_BYTES)
-        except (HTTPException, TimeoutError, UnicodeError) as error:  # starlette's is around a MultiPartException
+            async with asyncio.timeout(BODY_SECONDS), aclosing(pieces):
+                form = await MultiPartParser(self.request.headers, pieces, **most).parse()
+        except (MultiPartException, TimeoutError, UnicodeError) as error:
             problem = "not in the character set that it names" if isinstance(error, UnicodeError) else "not received in time"
-            raise invalid(f"body: {getattr(error, 'detail', problem)}") from None
+            raise invalid(f"body: {getattr(error, 'message', problem)}") from None
         except OSError as error:  # starlette keeps a file above 1 MB in a temporary one
             raise no_temporary_file("a file in a form", error) from None
         texts = [value if isinstance(value, str) else value.filename or "" for _, value in form.multi_items()]
