@@ -49,6 +49,10 @@ class HtmlSite:
             html = self.head + self.line_end + rest.lstrip(" ")
         return encoding.escaped(html, reference)
 
+    def expected(self, text: str, translations: Mapping[int, Sequence[Piece]]) -> Sequence[Sequence[Piece]]:
+        """Return the pieces of each unit as they must be read again: of `text`, as tags contain translated attributes."""
+        return [unit.pieces for unit in _html(text).units]
+
 
 @dataclass(frozen=True)
 class MarkdownDocument:
@@ -83,7 +87,7 @@ class MarkdownDocument:
                 changed_units[number] = [site.units[index] for index in mine]
             text = site.written(mine, self.encoding) if mine else self.text[slice(*site.span)]
             if text != self.text[slice(*site.span)]:
-                written[number] = Written(text, [mine.get(index, unit.pieces) for index, unit in enumerate(site.units)])
+                written[number] = Written(text, site.expected(text, mine))
             first += len(site.units)
         sound = self._sound(written)
         left = [unit.where for number, units in changed_units.items() if number not in sound for unit in units]
@@ -133,11 +137,15 @@ def _parsed(text: str, encoding: Encoding) -> MarkdownDocument:
             where = lines.where(content.offsets[parts[0].start])
             sites.append(_slot(text, lines, content, parts, Unit(pieces_of(parts), where), blocks.references))
     for span in blocks.html:
-        document = html.read(text[slice(*span)].encode(), ReadOptions(encoding="utf-8"))
+        document = _html(text[slice(*span)])
         units = [replace(unit, where=lines.where(span[0])) for unit in document.units]
         head = _HEAD.match(text, *span)
         sites.append(HtmlSite(units, document, span, head[1] if head else "", head[2] if head else ""))
     return MarkdownDocument(text, encoding, blocks, sorted(sites, key=lambda site: site.span))
+
+
+def _html(text: str) -> Document:
+    return html.read(text.encode(), ReadOptions(encoding="utf-8"))
 
 
 def _slot(

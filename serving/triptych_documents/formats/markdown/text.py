@@ -55,6 +55,10 @@ class TextSlot:
                 return encoding.escaped(placed, reference)
         return self.source
 
+    def expected(self, text: str, translations: Mapping[int, Sequence[Piece]]) -> Sequence[Sequence[Piece]]:
+        """Return the pieces of the unit as they must be read again."""
+        return [translations[0]]
+
     def _candidates(self, pieces: Sequence[Piece]) -> Iterator[str]:
         """Yield candidates from the most readable to the safest."""
         escaped = [_SPECIAL.sub(r"\\\g<0>", piece) if isinstance(piece, str) else piece for piece in pieces]

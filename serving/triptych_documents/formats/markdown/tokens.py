@@ -24,7 +24,7 @@ _PLACE = "place"  # in a token's meta
 _INERT = re.compile(r"(?!=)[^\n\\`*_\[\]!<&~${]+")  # text without markup, the most frequent case
 _SITE = re.compile(
     r"\{%[^\n]{0,1000}?%\}|\{\{[<%][^\n]{0,1000}?[>%]\}\}|\{[#.:][^{}\n]{0,1000}\}|\[\^[^\]\[\s]{1,200}\]"
-    r"|\[\[[^\[\]\n]{1,300}\]\]"
+    r"|\[\[[^\[\]\n]{1,300}\]\](?!\()"  # [[text]](address) is a link
 )
 _FIRST = re.compile(r"===[+!]?(?= +\")|\[[ xX]\](?=[ \t])|\[![A-Za-z]+\](?:\n|$)")
 _ELEMENT = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>", re.DOTALL)

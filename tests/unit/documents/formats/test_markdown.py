@@ -15,7 +15,7 @@ from triptych_documents.formats.markdown.blocks import parsed
 from triptych_documents.formats.markdown.tokens import PlacedInline
 from triptych_documents.unit import Code, Piece, Role
 
-from .roundtrips import read, shown, texts, translated, turned
+from .roundtrips import read, shown, swapped, texts, translated, turned
 
 GUIDE = """\
 ---
@@ -165,6 +165,19 @@ def test_admonitions_and_wiki_links_keep_their_marks() -> None:
     assert turned("markdown", text) == text.swapcase().replace("!!! NOTE INLINE", "!!! note inline").replace(
         "??? TIP", "??? tip"
     ).replace("[[A B|C]]", "[[a b|c]]")
+
+
+def test_a_link_whose_text_has_brackets_is_no_wiki_link() -> None:
+    assert shown(read("markdown", "See [[docs]](https://a.org) now\n")) == ["See ⟦[⟧[docs]⟦](https://a.org)⟧ now"]
+
+
+def test_attributes_inside_of_text_in_html_blocks_are_written() -> None:
+    text = '<p title="A hint">\nHello <img alt="One icon" src="a.png"> there\n</p>\n'
+    document = read("markdown", text)
+    assert sorted(texts(document)) == ["A hint", "Hello  there", "One icon"]
+    changed = swapped(document, text.encode()).decode()
+    assert changed == '<p title="a HINT">\nhELLO <img alt="oNE ICON" src="a.png"> THERE\n</p>\n'
+    assert not document.findings
 
 
 def test_windows_line_ends_stay() -> None:
