@@ -107,7 +107,7 @@ FORMATS = (
     FormatInfo("vtt", "subtitles:read_vtt", (".vtt",), ("text/vtt",)),
     FormatInfo("po", "po.reader:read", (".po", ".pot"), ("text/x-gettext-translation",)),
     FormatInfo("xliff", "xliff.reader:read", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
-    FormatInfo("json", "structured.json:read", (".json",), ("application/json",)),
+    FormatInfo("json", "structured.json:read", (".json", ".arb"), ("application/json",)),
     FormatInfo("yaml", "structured.yaml:read", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
     FormatInfo("csv", "tabular:read_csv", (".csv",), ("text/csv",)),
     FormatInfo("tsv", "tabular:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),

@@ -75,6 +75,7 @@ class TextDocument:
     units: Sequence[Unit]
     places: Sequence[UnitSlot]  # one for each unit
     findings: Sequence[Finding] = ()
+    language: tuple[Span, str] | None = None  # place of the document's language, and what a translation has there
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         """See Document."""
@@ -82,6 +83,8 @@ class TextDocument:
             (self.places[index].span, self.places[index].written(pieces, self.encoding))
             for index, pieces in changed(self.units, translations).items()
         ]
+        if changes and self.language:
+            changes.append(self.language)
         return self.encoding.encode(replaced(self.text, changes))
 
 

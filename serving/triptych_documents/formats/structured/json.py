@@ -7,7 +7,7 @@ import json
 import json.scanner
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
@@ -18,6 +18,7 @@ from triptych_documents.formats.shared.text_document import Span, TextDocument, 
 from triptych_documents.formats.structured.keys import KeyPath, KeySelection
 from triptych_documents.formats.structured.messages import MessageDocument, with_messages
 from triptych_documents.unit import Piece, Unit, raw_text
+from triptych_text.languages import languages_differ
 
 _ESCAPED = re.compile(r"\\u00[89a-fA-F]|\\u(?!00)")
 
@@ -65,15 +66,25 @@ def read(data: bytes, options: ReadOptions) -> TextDocument | MessageDocument:
     bound.check_marks(data, b",", b":")
     text, encoding = decode(data, options.encoding)
     ascii_alone = text.isascii() and _ESCAPED.search(text) is not None
+    whole = _parsed(text)
     units = (
         (
             Unit((found.text,), trail.shown(), keeps_space=True),
             _Slot(found.span, ascii_alone, "\\/" in text[slice(*found.span)]),
         )
-        for trail, found in _strings(_parsed(text), choice.root)
+        for trail, found in _strings(whole, choice.root)
         if trail.takes(found.text)
     )
-    return with_messages(choice.checked(collected(text, encoding, units, bound)), bound)
+    document = replace(collected(text, encoding, units, bound), language=_language(whole, options.target_language))
+    return with_messages(choice.checked(document), bound)
+
+
+def _language(whole: Any, wanted: str) -> tuple[Span, str] | None:
+    """Return the place of the language that an Application Resource Bundle (ARB) declares, and its new value."""
+    locales = [value for name, value in whole.pairs if name == "@@locale"] if isinstance(whole, _Members) else []
+    if not wanted or len(locales) != 1 or not isinstance(locales[0], _String) or not languages_differ(locales[0].text, wanted):
+        return None
+    return locales[0].span, json.dumps(wanted.replace("-", "_"))
 
 
 def _parsed(text: str) -> Any:

@@ -12,10 +12,11 @@ from triptych_documents.formats.shared.text_document import TextDocument
 MAX_SHOWN = 300  # characters of a path: a name may be as long as the document and contain all of its values
 _DOT = re.compile(r"(?<!\\)\.")
 _LETTER = r"[^\W\d_]"
-_MARKUP = re.compile(r"<[^<>]*>|\{[^{}]*\}|%[a-zA-Z@]")
+_MARKUP = re.compile(r"<[^<>]*>|\{[^{}]*\}|%(?:\([^()]*\))?[a-zA-Z@]")
 _MACHINE = re.compile(r"[a-z][A-Z][a-z]|://|@|^[A-Za-z]{2}-[A-Za-z]{2}$")  # camelCase, addresses, en-US
 _WORD = re.compile(
-    rf"[^\w/\\#$@&*=+~^|<>`.-]*(?:{_LETTER}\.)*{_LETTER}['’-]?{_LETTER}+(?:['’-]{_LETTER}+)*[^\w/\\#$@&*=+~^|<>`-]*"
+    rf"[^\w/\\#$@&*=+~^|<>`.-]*(?:{_LETTER}\.)*{_LETTER}['’-]?{_LETTER}+(?:['’-]{_LETTER}+)*(?:\((?:e?s|en|e)\))?"  # item(s)
+    r"[^\w/\\#$@&*=+~^|<>`-]*"
 )
 _IDEOGRAPHS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff]")  # no spaces between words
 
@@ -69,21 +70,22 @@ class PatternMatch:
 class KeyPath:
     """Path of a value, and its selection."""
 
-    __slots__ = ("_above", "_keys", "_name", "_skip")
+    __slots__ = ("_above", "_is_metadata", "_keys", "_name", "_skip")
 
     def __init__(self, name: str, above: "KeyPath | None", keys: PatternMatch | None, skip: PatternMatch | None) -> None:
         self._name, self._above, self._keys, self._skip = name, above, keys, skip
+        self._is_metadata: bool = _is_metadata(name) or (above is not None and above._is_metadata)
 
     def within(self, name: str) -> "KeyPath":
         return KeyPath(name, self, self._keys and self._keys.within(name), self._skip and self._skip.within(name))
 
     def takes(self, text: str) -> bool:
-        """Return whether this string is translated. Without `keys`, strings that look like text are."""
+        """Return whether this string is translated. Without `keys`, strings that look like text and are no metadata are."""
         if self._skip is not None and self._skip.whole:
             return False
         if self._keys is not None:
             return self._keys.whole and bool(text.strip())
-        return is_text(text)
+        return not self._is_metadata and is_text(text)
 
     def shown(self) -> str:
         """Return the path as in Unit.where: the pattern that selects this value only; the end of it if long."""
@@ -128,6 +130,11 @@ def _glob(name: str) -> re.Pattern[str]:
     return re.compile(first + "".join(f"(?>.*?{part})" for part in middle) + last, re.DOTALL)
 
 
+def _is_metadata(name: str) -> bool:
+    """Return whether a member describes others, in Flutter's ARB (`@title`, `@@locale`) and in JSON-LD (`@type`)."""
+    return name.startswith("@") and name not in ("@graph", "@value")
+
+
 def is_text(text: str) -> bool:
     """Return whether a string looks like text for readers.
 
@@ -135,9 +142,11 @@ def is_text(text: str) -> bool:
     identifiers with digits, underscores, dots, two hyphens or camelCase are no words. Placeholders and tags are ignored.
     """
     words = _MARKUP.sub(" ", text).split()
+    if any(_IDEOGRAPHS.search(word) and "://" not in word for word in words):
+        return True
     if len(words) == 1 and (_MACHINE.search(words[0]) or _has_hyphens(words[0])):
         return False
-    return any(_WORD.fullmatch(word) or (_IDEOGRAPHS.search(word) and "://" not in word) for word in words)
+    return any(_WORD.fullmatch(word) for word in words)
 
 
 def _has_hyphens(word: str) -> bool:

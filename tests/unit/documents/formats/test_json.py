@@ -50,6 +50,25 @@ def test_keys_select_values(keys: tuple[str, ...], skipped: tuple[str, ...], fou
     assert texts(read("json", MESSAGES, ReadOptions(keys=keys, skip_keys=skipped))) == found
 
 
+BUNDLE = """{
+  "@@locale": "en",
+  "@@context": "Home page",
+  "title": "A title",
+  "@title": {"description": "Shown at the top", "placeholders": {"n": {"type": "int", "example": "some text"}}},
+  "@graph": [{"@type": "Person", "name": "Some name"}]
+}
+"""
+
+
+def test_metadata_of_resource_bundles_stays_and_the_language_changes() -> None:
+    german = ReadOptions(source_language="en", target_language="de-AT")
+    assert texts(read("json", BUNDLE, german)) == ["A title", "Some name"]
+    changed = translated("json", BUNDLE, "Ein Titel", options=german)
+    assert changed == BUNDLE.replace('"A title"', '"Ein Titel"').replace('"en"', '"de_AT"')
+    assert translated("json", BUNDLE, "A title", options=german) == BUNDLE
+    assert texts(read("json", BUNDLE, ReadOptions(keys=("@title.description",)))) == ["Shown at the top"]
+
+
 def test_the_style_of_escapes_is_kept() -> None:
     assert translated("json", '["f\\u00fcr alle"]', "für Ödön") == '["f\\u00fcr \\u00d6d\\u00f6n"]'
     assert translated("json", '["either\\/or not"]', "und/oder nicht") == '["und\\/oder nicht"]'

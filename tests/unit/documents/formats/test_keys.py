@@ -10,7 +10,8 @@ from .roundtrips import read
 
 TEXT = (
     "Save ¦ save ¦ OK ¦ Hello, {name}! ¦ %d files ¦ <b>Save</b> ¦ Not found. ¦ (optional) ¦ Don't ¦ e-mail ¦ 保存 ¦ "
-    "U.S. only ¦ 12:30 Uhr ¦ Log in… ¦ «Ja» ¦ Terms of use: https://example.org"
+    "U.S. only ¦ 12:30 Uhr ¦ Log in… ¦ «Ja» ¦ Terms of use: https://example.org ¦ "
+    "hour(s) ¦ {n} item(s) ¦ %(name)sjoined ¦ 启用「%(openSettings)s」 ¦ 若通过GitHub提交"
 )
 
 
@@ -21,7 +22,8 @@ def test_strings_with_words_are_text(text: str) -> None:
 
 NO_TEXT = (
     " ¦    ¦ x ¦ 42 ¦ {count} ¦ snake_case ¦ camelCase ¦ my-class-name ¦ https://a.de/b ¦ a@b.de ¦ README.md ¦ #fff ¦ "
-    "src/main.ts ¦ v1.2 ¦ rgba(0, 0, 0, .5) ¦ 2024-01-01 ¦ en-US ¦ application/json ¦ ... ¦ <br/>"
+    "src/main.ts ¦ v1.2 ¦ rgba(0, 0, 0, .5) ¦ 2024-01-01 ¦ en-US ¦ application/json ¦ ... ¦ <br/> ¦ "
+    "max(x) ¦ %(userName)s: %(message)s"
 )
 
 
