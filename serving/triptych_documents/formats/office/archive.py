@@ -83,7 +83,7 @@ class Archive:
         if len(infos) != len(self._infos):
             raise DamagedDocumentError("two members have the same name")
         for name in self._infos:
-            if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/"):
+            if ".." in name.replace("\\", "/").split("/"):
                 raise DamagedDocumentError("a member's name leads out of the archive", repr(name))
         for info, start, end in self._records():
             if start < 0 or start + _LOCAL.size + len(info.orig_filename) + info.compress_size > end:
