@@ -1,9 +1,9 @@
 r"""SubRip (.srt) and WebVTT (.vtt) subtitles: the text of cues. Numbers, times, settings and comments stay.
 
-A cue is one unit; where lines start with dashes, voices or labels (`JOHN:`, `[door opens]`), each speaker is one. Line ends
-are soft: a changed text is broken into two lines of the usual width, or of the cue's own width if that is larger. Tags are
-codes, and in SubRip also overrides in braces (`{\an8}`) and `\N`. SubRip has no escapes: text that would be read as one of
-these, or as a speaker's dash, is written with a WORD JOINER in it, which reading removes. Unreadable times stay and are
+A cue is one unit; where lines start with dashes, `>>`, voices or labels (`JOHN:`, `[door opens]`), each speaker is one. Line
+ends are soft: a changed text is broken into two lines of the usual width, or of the cue's own width if that is larger. Tags
+are codes, and in SubRip also overrides in braces (`{\an8}`) and `\N`. SubRip has no escapes: text that would be read as one
+of these, or as a speaker's dash, is written with a WORD JOINER in it, which reading removes. Unreadable times stay and are
 reported, as is text of WebVTT outside of cues.
 """
 
@@ -24,7 +24,9 @@ from triptych_documents.unit import Code, Piece, Role, Unit
 
 WIDTH = 42  # characters per line: usual limit of broadcasters and streaming services
 JOINER = "\u2060"  # WORD JOINER: invisible
-_DASH = re.compile(r"(?:[ \t]|<[^<>]*>|\{\\[^{}]*\})*[-‐‑–—]+[ \t]*")
+_DASH = re.compile(
+    r"(?:[ \t]|<[^<>]*>|\{\\[^{}]*\})*(?:[-‐‑–—]+|>{2,}|(?:&gt;){2,})[ \t]*"
+)  # of a new speaker, in captions of American television `>>`
 _LABEL = re.compile(
     r"(?:<[^<>v][^<>]*>)*<v[. \t]|(?:<[^<>]*>|\{\\[^{}]*\})*(?:\[|[A-Z][A-Z0-9 .'’#-]*:(?:\s|$))"
 )  # of a speaker or sound: `<v John>`, `JOHN: `, `[door opens]`

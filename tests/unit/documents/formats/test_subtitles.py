@@ -55,6 +55,15 @@ def test_labels_of_speakers_and_sounds_start_units() -> None:
     assert "\nEs ist der ALTE [x] NA: was\nfür ein langer Satz das ist\n" in changed
 
 
+@pytest.mark.parametrize(("kind", "head", "mark"), [("srt", "1\n", ">>"), ("vtt", "WEBVTT\n\n", "&gt;&gt;")])
+def test_marks_of_new_speakers_stay(kind: str, head: str, mark: str) -> None:
+    film = f"{head}00:00:01.000 --> 00:00:04.000\n{mark} ANNA: Hi\nthere.\n{mark}&gt;News\n"
+    film = film if kind == "vtt" else film.replace("&gt;", ">")
+    assert shown(read(kind, film)) == ["ANNA: Hi there.", "News"]
+    assert translated(kind, film, "Hallo.") == film.replace("ANNA: Hi\nthere.", "Hallo.")
+    assert texts(read(kind, translated(kind, film, ">> Hallo."))) == [">> Hallo.", "News"]
+
+
 def test_times_and_dashes_stay_and_long_texts_have_two_lines() -> None:
     document = read("srt", FILM)
     open_tag, _, close_tag = document.units[0].pieces
