@@ -91,7 +91,7 @@ _PATTERNS = (
     rf"(?<![\w.-])(?:[A-Za-z0-9-]+\.)+{_DOMAIN}(?![\w-])(?!\.\w)(?:/[\w/.%~-]*[\w/])?",  # domains
     r"(?<![\w-])--[a-z][\w-]*",  # options
     r"(?<![\w.:>])[A-Za-z]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)*\(\)",  # calls
-    r"(?<![\w@])[@#][A-Za-z_]\w+",  # mentions
+    r"(?<![\w@])(?:@[A-Za-z_][\w-]*(?:/[\w.-]*\w)+|[@#][A-Za-z_]\w+)",  # packages of npm, mentions
     r"(?<![\w:]):[a-z][a-z0-9_+-]{1,40}:(?![\w:])",  # names of emoji
     rf"(?<!\w)\d{{0,9}}[{_FRACTION}](?!\w)",
     r"(?<!\w)(?:[A-Za-z]\w*_\w+|__\w+__|_\w*[^\W_]_[^\W_]\w*)",  # names in code; _so_ is emphasis
@@ -103,6 +103,8 @@ _COUNT = re.compile(
 _COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
 # With letters and separators of the same word: MP3, 5th, 1:30, 2021-01-02.
 _NUMBER = re.compile(r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*")
+# Codes such as hashes of commits: letters between digits; shorter words and parts of a date may be written differently.
+_CODE = re.compile(r"(?<![\w.,:/'’-])(?=[A-Za-z]*\d+[A-Za-z]+\d)[A-Za-z0-9]{7,}(?!\w|[.,:/'’-]\w)")
 _COINED = re.compile(r"(?<!\w)[A-Za-z]*[a-z][A-Z][A-Za-z]*(?!\w)")  # see _is_coined
 # Languages in Latin letters. Their models turn words of other scripts into others without notice.
 _LATIN = frozenset(
@@ -157,8 +159,9 @@ class ProtectedFinder:
         kept = [ProtectedMatch(start, end, ProtectedKind.KEEP) for start, end, _ in self._keep.find(text)]
         terms = (ProtectedMatch(start, end, ProtectedKind.TERM, term) for start, end, term in self._terms.find(text))
         coined = (match for match in _COINED.finditer(text) if _is_coined(match[0]))
+        codes = _all(_CODE.finditer(text), ProtectedKind.KEEP)
         acronyms = (match for match in (() if text.isupper() else ACRONYM.finditer(text)) if len(match[0]) > 2)
-        taken = merged(merged(kept, terms), _all(coined, ProtectedKind.KEEP))
+        taken = merged(merged(merged(kept, terms), codes), _all(coined, ProtectedKind.KEEP))
         return merged(taken, _all(acronyms, ProtectedKind.ACRONYM))
 
 

@@ -28,6 +28,8 @@ FOUND = [
     ("_not_ but _private_name, __init__ and a_b", ["_private_name", "__init__", "a_b"]),
     ("I am here.com-mon or.community, 24/7.5 km/h. client/server", []),
     ("cp <file> &nbsp; &#160; #tag @me", ["<file>", "&nbsp;", "&#160;", "#tag", "@me"]),
+    ("Use @scope/pack.age-a, @scope/sub/path or @me/ and a@b/c", ["@scope/pack.age-a", "@scope/sub/path", "@me"]),
+    ("Commit 062bbf90f, [a1c30d7ea]; 16h30, 2021-01-02T10:30, MP3s4, x1-a1c30d7ea", ["062bbf90f", "a1c30d7ea"]),
     ("and/or his / her a < b & c, e.g. well-known: 5 > 4 e-mail", []),
     ("It is 100% off, 50 % of it, 100%ige", []),
     ("% d files, [% 5.1f], % done, 50 % d", ["% d", "% 5.1f"]),
