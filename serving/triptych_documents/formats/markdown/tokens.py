@@ -141,13 +141,14 @@ def _whole(tokens: Sequence[Token]) -> list[Token]:
 def _parts(content: str, tokens: Sequence[Token], base: int) -> Iterator[ScannedPart]:
     opened: list[int] = []
     types = [token.type for token in tokens]
+    apart = _images_apart(tokens) if "image" in types else ()
     for index, token in enumerate(tokens):
         start, end = (base + place for place in token.meta[_PLACE])
         raw = content[start:end]
         if token.type == "link_open":
             opened.append(end)
         if token.type == "image":
-            yield from _image(content, token, start, end)
+            yield from _image(content, token, start, end, fixed=index in apart)
         elif token.type in ("text", "text_special"):
             yield ScannedPart(token.content, start, end)
         elif token.type == "softbreak":
@@ -161,15 +162,23 @@ def _parts(content: str, tokens: Sequence[Token], base: int) -> Iterator[Scanned
             yield ScannedPart(replace(tag, fixed=True) if fixed else tag, start, end)
 
 
-def _image(content: str, token: Token, start: int, end: int) -> Iterator[ScannedPart]:
+def _images_apart(tokens: Sequence[Token]) -> set[int]:
+    """Return the images at the start of a line or beside another image: their texts belong to no sentence."""
+    shown = [at for at, one in enumerate(tokens) if not (one.nesting or one.type == "softbreak" or one.content.isspace())]
+    types = ["hardbreak", *(tokens[at].type for at in shown), ""]
+    images = (place for place, at in enumerate(shown) if tokens[at].type == "image")
+    return {shown[place] for place in images if types[place] in ("image", "hardbreak") or types[place + 2] == "image"}
+
+
+def _image(content: str, token: Token, start: int, end: int, *, fixed: bool) -> Iterator[ScannedPart]:
     if not token.content:
         yield ScannedPart(ScannedTag(content[start:end], Role.ALONE), start, end)
         return
     inner = start + 2
     after = inner + len(token.content)
-    yield ScannedPart(ScannedTag("![", Role.OPEN, "img"), start, inner)
+    yield ScannedPart(ScannedTag("![", Role.OPEN, "img", fixed=fixed), start, inner)
     yield from _parts(content, _whole(token.children or ()), inner)
-    yield ScannedPart(ScannedTag(_named(content[after:end], token.content), Role.CLOSE, "img"), after, end)
+    yield ScannedPart(ScannedTag(_named(content[after:end], token.content), Role.CLOSE, "img", fixed=fixed), after, end)
 
 
 def _named(raw: str, text: str) -> str:

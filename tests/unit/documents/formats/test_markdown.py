@@ -107,7 +107,22 @@ def test_codes_show_text_and_breaks_are_fixed() -> None:
     assert codes["  \n"] == Code("  \n", Role.ALONE, codes["  \n"].pair, "\n", fixed=True)
     assert codes["["].pair == codes['](https://example.org "Title")'].pair
     [unit] = read("markdown", "a {% if x %} [![b](c)](d)\n[![e](f)](g) ![h](i) [j](k) [![l](m) n](o)").units
-    assert [code.raw for code in unit.codes if code.fixed] == ["{% if x %}", "[", "](d)", "[", "](g)"]
+    fixed = [code.raw for code in unit.codes if code.fixed]
+    assert fixed == ["{% if x %}", "[", "![", "](c)", "](d)", "[", "![", "](f)", "](g)", "![", "](i)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("![a](1) b", ["](1)"]),
+        ("Press ![a](1) or ![b](2)", []),
+        ("One ![a](1) ![b](2)\n**![c](3)** and ![d](4)", ["](1)", "](2)", "](3)"]),
+        ("One  \n![a](1) b", ["](1)"]),
+    ],
+)
+def test_images_that_stand_apart_belong_to_no_sentence(text: str, ends: list[str]) -> None:
+    [unit] = read("markdown", text).units
+    assert [code.raw for code in unit.codes if code.fixed and code.raw.startswith("]")] == ends
 
 
 def test_everything_else_stays() -> None:
