@@ -63,13 +63,14 @@ Token = str | Code | re.Match[str]  # a match is a tag or a symbol in the text
 
 
 def _tokens(pieces: Sequence[Piece]) -> Iterator[Token]:
+    has_quotes = any("«" in piece for piece in pieces if isinstance(piece, str))
     for piece in pieces:
         if isinstance(piece, Code):
             yield piece
             continue
         start = 0
         for tag in _TAG.finditer(piece):
-            if tag["held"]:
+            if tag["held"] or (has_quotes and tag[0] == "»"):  # a quotation mark
                 continue
             yield piece[start : tag.start()]
             yield tag

@@ -43,7 +43,7 @@ SYMBOL = (
     r"\x00-\x08\x0e-\x1f\x7f-\x9f\xae\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\u2116\u2120\u2122\u2190-\u22ff"
     r"\u2300-\u2bff\ue000-\uf8ff\ufeff\U0001f000-\U0001faff\U000f0000-\U0010ffff"
 )
-SEPARATOR = r"|•·›▸▶►→⇒➔➜"
+SEPARATOR = r"|•·›»▸▶►→⇒➔➜"
 _DOMAIN = "(?:com|org|net|io|dev|edu|gov|info|de|eu|uk)"  # frequent ones that are no English words
 _FRACTION = r"\u00bc-\u00be\u2150-\u215e"  # one half, as one character
 _SIGN = rf"{SYMBOL}{SEPARATOR}{_FRACTION}\ufe0f"

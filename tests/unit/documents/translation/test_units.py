@@ -82,6 +82,8 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("Set {{ name | upper }} or ${a | b} or `c | d` now", ["Set Tom or Boston or Paris now"]),
         ("\uf015 Home \x1bpage\u200b is ≥ 5 or Word®", ["Home page is 5 or Word"]),
         ("Home | My site • File > Open → x > y", ["Home", "My site", "File", "Open", "x > y"]),
+        ("Home » My site", ["Home", "My site"]),
+        ("He said « my site » here", ["He said « my site » here"]),
     ],
 )
 def test_requests_are_plain_sentences(text: str | tuple[Piece, ...], requests: list[str]) -> None:
