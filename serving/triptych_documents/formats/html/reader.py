@@ -6,6 +6,7 @@ with translate="no" or in another language (lang) stay as they are.
 
 import re
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -42,7 +43,7 @@ class HtmlSlot:
     text: str
     span: Span  # span to replace
     codes: Mapping[tuple[int, Role], Span]  # spans of the unit's codes
-    texts: Mapping[str, str]  # spelling of unchanged texts, which is kept
+    texts: Sequence[tuple[str, str]]  # unchanged texts and their spelling, which is kept, in order
     keeps_space: bool = False  # white space is significant
     lead: str = ""  # text before the unit in the span
     tail: str = ""  # text after the unit in the span
@@ -53,14 +54,17 @@ class HtmlSlot:
         """Return the new content of the span."""
         starts = [start for (start, _), _ in inner]
         parts = [self.lead]
+        spelled = dict[str, deque[str]]()
+        for text, raw in self.texts:
+            spelled.setdefault(text, deque()).append(raw)
         for piece in pieces if self.keeps_space else soft(pieces):
             if isinstance(piece, Code):
                 start, end = self.codes[piece.pair, piece.role]
                 changes = inner[bisect_left(starts, start) : bisect_left(starts, end)]
                 moved = [((first - start, after - start), new) for (first, after), new in changes]
                 parts.append(replaced(self.text[start:end], moved))
-            elif piece in self.texts:
-                parts.append(self.texts[piece])
+            elif raws := spelled.get(piece):
+                parts.append(raws.popleft())
             else:
                 parts.append(written(piece, encoding, quote=self.quote, named_space=self.named_space, braces=braces))
         return "".join((*parts, self.tail))
@@ -206,7 +210,7 @@ class HtmlDocument:
             return
         mark, span = quote or '"', (start - len(quote), end + len(quote))
         lead, tail = mark + self.text[start : kept[0].start], self.text[kept[-1].end : end] + mark
-        self._add(pieces_of(kept), HtmlSlot(self.text, span, _codes(kept), {}, False, lead, tail, mark, self._named_space))
+        self._add(pieces_of(kept), HtmlSlot(self.text, span, _codes(kept), (), False, lead, tail, mark, self._named_space))
 
     def _flush(self) -> None:
         kept = core(self._parts)
@@ -215,7 +219,7 @@ class HtmlDocument:
             return
         keeps_space, named_space = self._keeps_space, self._named_space
         pieces = joined(coded(kept)) if keeps_space else pieces_of(kept)
-        span, texts = (kept[0].start, kept[-1].end), dict(self._raw(kept, keeps_space))
+        span, texts = (kept[0].start, kept[-1].end), list(self._raw(kept, keeps_space))
         self._add(pieces, HtmlSlot(self.text, span, _codes(kept), texts, keeps_space, named_space=named_space))
 
     def _raw(self, parts: Sequence[ScannedPart], keeps_space: bool) -> Iterator[tuple[str, str]]:

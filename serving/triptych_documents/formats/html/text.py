@@ -25,8 +25,8 @@ _MEANT = {
 _SPACE = re.compile(
     r"[ \t\n\r\f]+|&(?:Tab;|NewLine;|(?:#0*(?:9|10|12|13|32)(?![0-9])|#[xX]0*(?:9|[aAcCdD]|20)(?![0-9A-Fa-f]));?)"
 )
-_BRANCH = re.compile(  # where a branch or a loop of a template starts or ends
-    r"(?:\{%[-+~]?|<%-?|<\?php)\s*(?:if|unless|el(?:se|if|sif|seif)|end\w*|for|foreach|case|when|\})(?!\w)"
+_BRANCH = re.compile(  # where a branch, a loop, a block or a plural form of a template starts or ends
+    r"(?:\{%[-+~]?|<%-?|<\?php)\s*(?:if|unless|el(?:se|if|sif|seif)|end\w*|for|foreach|case|when|block\w*|plural(?:ize)?|\})(?!\w)"
     r"|\{\{[~-]?\s*(?:[#/^]|(?:if|else|range|with)\b)"
 )
 # Braces to write as references because they would start templating: of any kind, {{ }} only, none.

@@ -91,6 +91,9 @@ def test_only_changes_are_rewritten() -> None:
     two, opened, inner, closed, three = document.units[2].pieces
     assert document.render({2: (two, opened, inner, closed, " drei")}).decode() == data.replace("three", "drei")
     assert (two, inner, three) == ("Two ", "é &", " three")
+    gaps = "{% a %}One\n\n{% b %}\n{% c %}\t{% d %}two"
+    [unit] = read("html", gaps).units
+    assert read("html", gaps).render({0: (*unit.pieces[:-1], "zwei")}).decode() == gaps.replace("two", "zwei")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +176,7 @@ def test_no_text_moves_across_branches_of_templates() -> None:
     inert = "{% include x %} {% form %} {{ ended }} {{ iffy }} {# if #} <%= if %> <?= end ?> <% include x %> <?php echo 1 ?>"
     branches = (
         "{% if x %} {%- elif y %} {% else %} {% endif %} {% for x in y %} <% if x %> <% } %> <?php if (x): ?> <?php endif ?>"
-        " {{#if x}} {{else}} {{/if}} {{ if .x }} {{^x}}"
+        " {{#if x}} {{else}} {{/if}} {{ if .x }} {{^x}} {% block x %} {% blocktranslate count n=x %} {% plural %}"
     )
     [unit] = read("html", f"a {inert} b {branches} c").units
     texts = [code.raw for code in unit.codes if code.fixed]
