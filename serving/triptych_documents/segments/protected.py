@@ -45,6 +45,10 @@ SYMBOL = (
 )
 SEPARATOR = r"|•·›»▸▶►→⇒➔➜"
 _DOMAIN = "(?:com|org|net|io|dev|edu|gov|info|de|eu|uk)"  # frequent ones that are no English words
+_FILE = (  # frequent suffixes of files that are no words
+    "(?:cfg|conf|css|csv|docx?|exe|gif|gz|html?|ini|ipynb|jar|jpe?g|json|jsx?|lock|log|md|mdx|odt|pdf|php|png|po|pptx?|py|rb|rst"
+    "|sh|sql|srt|svg|tar|toml|tsx?|txt|xlsx?|xml|ya?ml|zip)"
+)
 _FRACTION = r"\u00bc-\u00be\u2150-\u215e"  # one half, as one character
 _SIGN = rf"{SYMBOL}{SEPARATOR}{_FRACTION}\ufe0f"
 
@@ -52,7 +56,7 @@ _SIGN = rf"{SYMBOL}{SEPARATOR}{_FRACTION}\ufe0f"
 # Starts with a character class, which the regex engine searches fast.
 _HINT = re.compile(
     rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:.(w*-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w|(?<=:)[a-z][\w+-]*:"
-    rf"|(?<=\.)(?:{_DOMAIN}\b|\.\.\.| \. \.))"
+    rf"|(?<=\.)(?:{_DOMAIN}\b|{_FILE}\b|\.\.\.| \. \.))"
 )
 _CAPITALS = re.compile(r"[A-Z](?:(?<=[a-z].)|[A-Z]{2})")  # inside of a word, or three in a row
 
@@ -88,6 +92,7 @@ _PATTERNS = (
     r"&(?:[A-Za-z]\w{1,30}|#\d{1,7}|#[xX][\dA-Fa-f]{1,6});",  # character references
     r"(?<![\w/.@%+~-])(?:[~@]|\.{1,2}|[A-Za-z]:)?[/\\](?:[\w.@%+~-]+[/\\])*[\w.@%+~-]*\w[/\\]?",  # paths
     r"(?<![\w/.@-])(?:[\w.-]+/)+[\w-]+\.[A-Za-z]\w{0,4}(?!\w)",  # files in folders
+    rf"(?<![\w.-])[\w-]+(?:\.[\w-]+)*\.{_FILE}(?![\w-]|\.\w)",  # files
     rf"(?<![\w.-])(?:[A-Za-z0-9-]+\.)+{_DOMAIN}(?![\w-])(?!\.\w)(?:/[\w/.%~-]*[\w/])?",  # domains
     r"(?<![\w-])--[a-z][\w-]*",  # options
     r"(?<![\w.:>])[A-Za-z]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)*\(\)",  # calls

@@ -22,6 +22,10 @@ FOUND = [
         "Edit src/a-b/main.py on docs.ex-ample.com/a/b or example.org.",
         ["src/a-b/main.py", "docs.ex-ample.com/a/b", "example.org"],
     ),
+    (
+        "Edit package.json, a-b.test.ts, x.tar.gz. Node.js (README.md). Go.py is in.Zip, a.doc.x",
+        ["package.json", "a-b.test.ts", "x.tar.gz", "Node.js", "README.md", "Go.py"],
+    ),
     ("%d%% of %PATH%, %s%%, 100%", ["%d", "%%", "%PATH%", "%s", "%%"]),
     ("No `%s' after `a b', `f('.')` or `it's`: ``x''", ["`%s'", "`a b'", "`f('.')`", "`it's`"]),
     ("½ cup, 1½ cups, x½", ["½", "1½"]),
