@@ -56,7 +56,7 @@ _SIGN = rf"{SYMBOL}{SEPARATOR}{_FRACTION}\ufe0f"
 # Starts with a character class, which the regex engine searches fast.
 _HINT = re.compile(
     rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:.(w*-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w|(?<=:)[a-z][\w+-]*:"
-    rf"|(?<=\.)(?:{_DOMAIN}\b|{_FILE}\b|\.\.\.| \. \.))"
+    rf"|(?<=\.)(?:{_DOMAIN}\b|{_FILE}\b|\.\.\.| \. \.|[a-z_]\w+\.[a-z_]))"
 )
 _CAPITALS = re.compile(r"[A-Z](?:(?<=[a-z].)|[A-Z]{2})")  # inside of a word, or three in a row
 
@@ -94,6 +94,7 @@ _PATTERNS = (
     r"(?<![\w/.@-])(?:[\w.-]+/)+[\w-]+\.[A-Za-z]\w{0,4}(?!\w)",  # files in folders
     rf"(?<![\w.-])[\w-]+(?:\.[\w-]+)*\.{_FILE}(?![\w-]|\.\w)",  # files
     rf"(?<![\w.-])(?:[A-Za-z0-9-]+\.)+{_DOMAIN}(?![\w-])(?!\.\w)(?:/[\w/.%~-]*[\w/])?",  # domains
+    r"(?<![\w.-])[A-Za-z]\w+(?:\.[a-z_]\w+){2,}(?![\w-])",  # modules
     r"(?<![\w-])--[a-z][\w-]*",  # options
     r"(?<![\w.:>])[A-Za-z]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)*\(\)",  # calls
     r"(?<![\w@])(?:@[A-Za-z_][\w-]*(?:/[\w.-]*\w)+|[@#][A-Za-z_]\w+)",  # packages of npm, mentions

@@ -26,6 +26,7 @@ FOUND = [
         "Edit package.json, a-b.test.ts, x.tar.gz. Node.js (README.md). Go.py is in.Zip, a.doc.x",
         ["package.json", "a-b.test.ts", "x.tar.gz", "Node.js", "README.md", "Go.py"],
     ),
+    ("Use sphinx.ext.autodoc, os.path.join. At 5 a.m. e.g.this, not.this", ["sphinx.ext.autodoc", "os.path.join"]),
     ("%d%% of %PATH%, %s%%, 100%", ["%d", "%%", "%PATH%", "%s", "%%"]),
     ("No `%s' after `a b', `f('.')` or `it's`: ``x''", ["`%s'", "`a b'", "`f('.')`", "`it's`"]),
     ("½ cup, 1½ cups, x½", ["½", "1½"]),
