@@ -82,7 +82,7 @@ _OASIS = "application/vnd.oasis.opendocument"
 
 FORMATS = (
     FormatInfo("text", "plain:read", (".txt", ".text"), ("text/plain",)),
-    FormatInfo("markdown", "markdown.reader:read", (".md", ".markdown"), ("text/markdown",)),
+    FormatInfo("markdown", "markdown.reader:read", (".md", ".markdown", ".mdx"), ("text/markdown",)),
     FormatInfo("html", "html.reader:read", (".html", ".htm", ".xhtml"), ("text/html", "application/xhtml+xml")),
     FormatInfo(
         "docx",

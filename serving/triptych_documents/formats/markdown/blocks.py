@@ -30,6 +30,11 @@ _FRONT = re.compile(r"(---|\+\+\+)[ \t]*(?>\r\n|\n|\r)(?:[^\r\n]*+(?>\r\n|\n|\r)
 _LINE_END = re.compile(r"\r\n|\r")
 # A content tab of MkDocs is read as an admonition, which has the same syntax. No line becomes another one.
 _TAB = re.compile(r"^([ \t]*)===[+!]*(?=[ ]+\"[^\"\r\n]+\"[ \t]*\r?$)", re.MULTILINE)
+# Statements of JavaScript in MDX, which look like a paragraph.
+_SCRIPT = re.compile(
+    r"import\s+(?:[\w*{][^'\"]{0,1000}?\sfrom\s+)?(['\"])[^'\"\n]+\1;?[ \t]*(?:\n|$)"
+    r"|export\s+(?:\*|\{|(?:const|let|var|class|(?:async\s+)?function)\s|default\s+(?:function|class|async|[({]|\w+;))"
+)
 _CELLS = ("td_open", "th_open")
 
 References = dict[str, Any]  # markdown-it's environment with link definitions
@@ -121,8 +126,8 @@ class _Finder:
         return self._lines.span(*token.map) if token.map else (0, 0)
 
     def found(self, before: Token, token: Token) -> Iterator[TextBlock]:
-        """Yield the text block of an inline token, unless it is empty or its place is unknown."""
-        if not token.map:
+        """Yield the text block of an inline token, unless it is empty, no text, or its place is unknown."""
+        if not token.map or (before.type == "paragraph_open" and _SCRIPT.match(token.content)):
             return
         atx = before.type == "heading_open" and before.markup.startswith("#")
         if before.type in _CELLS:

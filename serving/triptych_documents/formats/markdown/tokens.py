@@ -1,7 +1,7 @@
 """Inline content of Markdown with spans: markdown-it's inline parser, which notes the offsets of each token.
 
 The rules are the library's (CommonMark 0.31, GFM strikethrough, dollar math); one is added for footnote references and for site
-generators' shortcodes, wiki links, attribute lists, alerts, tabs and task list boxes.
+generators' shortcodes, wiki links, attribute lists, alerts, tabs, task list boxes and MyST's targets.
 """
 
 import re
@@ -21,12 +21,12 @@ from triptych_documents.interruption import checkpoint
 from triptych_documents.unit import Role
 
 _PLACE = "place"  # in a token's meta
-_INERT = re.compile(r"(?!=)[^\n\\`*_\[\]!<&~${]+")  # text without markup, the most frequent case
+_INERT = re.compile(r"(?![=(])[^\n\\`*_\[\]!<&~${]+")  # text without markup, the most frequent case
 _SITE = re.compile(
     r"\{%[^\n]{0,1000}?%\}|\{\{[<%][^\n]{0,1000}?[>%]\}\}|\{[#.:][^{}\n]{0,1000}\}|\[\^[^\]\[\s]{1,200}\]"
     r"|\[\[[^\[\]\n]{1,300}\]\](?!\()"  # [[text]](address) is a link
 )
-_FIRST = re.compile(r"===[+!]?(?= +\")|\[[ xX]\](?=[ \t])|\[![A-Za-z]+\](?:\n|$)")
+_FIRST = re.compile(r"===[+!]?(?= +\")|\[[ xX]\](?=[ \t])|\[![A-Za-z]+\](?:\n|$)|\([\w.:-]{1,200}\)=(?:\n|$)")
 _ELEMENT = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>", re.DOTALL)
 _KEPT = frozenset({"<code", "<kbd", "<samp", "<var", "<script", "<style"})  # HTML elements that are not translated
 _LONGEST = 64  # maximum parts of such an element
@@ -40,7 +40,7 @@ class PlacedInline(ParserInline):
     def __init__(self, inline: ParserInline) -> None:
         super().__init__()
         self.ruler, self.ruler2 = inline.ruler, inline.ruler2
-        self.ruler.before("escape", "site", _site)
+        self.ruler.before("text", "site", _site)
 
     def parse(self, src: str, md: MarkdownIt, env: MutableMapping[str, Any], outTokens: list[Token]) -> list[Token]:  # noqa: N803
         if not _INERT.fullmatch(src):

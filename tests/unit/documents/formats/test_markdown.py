@@ -200,6 +200,30 @@ def test_attributes_inside_of_text_in_html_blocks_are_written() -> None:
     assert not document.findings
 
 
+MDX = """\
+import Tabs from '@theme/Tabs';
+import {one, two} from "x"
+
+import './style.css'
+
+export const Mark = ({children}) => (
+  <b>{children}</b>
+);
+
+export default Layout;
+
+import words from a file
+
+(the-target)=
+Some text
+"""
+
+
+def test_statements_of_mdx_and_targets_of_myst_are_no_text() -> None:
+    assert texts(read("markdown", MDX)) == ["import words from a file", "Some text"]
+    turned("markdown", MDX)
+
+
 def test_windows_line_ends_stay() -> None:
     changed = turned("markdown", GUIDE.replace("\n", "\r\n"))
     assert changed.count("\r\n") == changed.count("\n")
