@@ -35,6 +35,9 @@ _SCRIPT = re.compile(
     r"import\s+(?:[\w*{][^'\"]{0,1000}?\sfrom\s+)?(['\"])[^'\"\n]+\1;?[ \t]*(?:\n|$)"
     r"|export\s+(?:\*|\{|(?:const|let|var|class|(?:async\s+)?function)\s|default\s+(?:function|class|async|[({]|\w+;))"
 )
+# Title of a `:::` container: `note The title`, `note[The title]`; no attributes.
+_CONTAINER = "container_any_open"
+_TITLE = re.compile(r"[ \t]*(?:\{admonition\}|[\w-]+)(?:\[([^\[\]]+)\]|[ \t]+([^{}=\"\s](?:[^{}=\"]*[^{}=\"\s])?))[ \t]*$")
 _CELLS = ("td_open", "th_open")
 
 References = dict[str, Any]  # markdown-it's environment with link definitions
@@ -75,6 +78,7 @@ def parsed(text: str) -> MarkdownBlocks:
     tokens = _parser().parse(f"{blank}{body}\n", references)  # a container that ends with "> " raises IndexError without
     finder = _Finder(text)
     contents = [found for before, token in pairwise(tokens) if token.type == "inline" for found in finder.found(before, token)]
+    contents += [found for token in tokens if token.type == _CONTAINER for found in finder.container(token, references)]
     html = [finder.span(token) for token in tokens if token.type == "html_block" and not token.level]
     return MarkdownBlocks(contents, html, [_shape(token) for token in tokens], references)
 
@@ -111,7 +115,9 @@ def _shape(token: Token) -> tuple[str, ...]:
         content = " ".join(_TAG.findall(content))
     if token.type == "admonition_open":  # these have its title
         return token.type, token.markup, token.meta["tag"]
-    return token.type, token.tag, token.markup, token.info, content
+    title = _TITLE.match(token.info) if token.type == _CONTAINER else None
+    info = token.info[: title.start(title.lastindex or 0)] if title else token.info
+    return token.type, token.tag, token.markup, info, content
 
 
 class _Finder:
@@ -139,6 +145,16 @@ class _Finder:
         if offsets and token.content:
             parts = parts_of(token.content, token.children or ())
             yield TextBlock(token.content, offsets, before.type, atx, parts, token.map[0])
+
+    def container(self, token: Token, references: References) -> Iterator[TextBlock]:
+        """Yield the title of a container, if it has one."""
+        found = _TITLE.match(token.info)
+        if not found or not found.lastindex or not token.map:
+            return
+        title = found[found.lastindex]
+        body, start = self._body(token.map[0])
+        at = start + body.rfind(title)
+        yield TextBlock(title, range(at, at + len(title) + 1), token.type, True, inline(title, references), token.map[0])
 
     def _paragraph(self, token: Token, line: int) -> list[int] | None:
         offsets: list[int] = []

@@ -1,7 +1,7 @@
 """Inline content of Markdown with spans: markdown-it's inline parser, which notes the offsets of each token.
 
 The rules are the library's (CommonMark 0.31, GFM strikethrough, dollar math); one is added for footnote references and for site
-generators' shortcodes, wiki links, attribute lists, alerts, tabs, task list boxes and MyST's targets.
+generators' shortcodes, wiki links, attribute lists, alerts, tabs, task list boxes, MyST's targets and options.
 """
 
 import re
@@ -21,12 +21,15 @@ from triptych_documents.interruption import checkpoint
 from triptych_documents.unit import Role
 
 _PLACE = "place"  # in a token's meta
-_INERT = re.compile(r"(?![=(])[^\n\\`*_\[\]!<&~${]+")  # text without markup, the most frequent case
+_INERT = re.compile(r"(?![=(:])[^\n\\`*_\[\]!<&~${]+")  # text without markup, the most frequent case
 _SITE = re.compile(
     r"\{%[^\n]{0,1000}?%\}|\{\{[<%][^\n]{0,1000}?[>%]\}\}|\{[#.:][^{}\n]{0,1000}\}|\[\^[^\]\[\s]{1,200}\]"
     r"|\[\[[^\[\]\n]{1,300}\]\](?!\()"  # [[text]](address) is a link
 )
-_FIRST = re.compile(r"===[+!]?(?= +\")|\[[ xX]\](?=[ \t])|\[![A-Za-z]+\](?:\n|$)|\([\w.:-]{1,200}\)=(?:\n|$)")
+_FIRST = re.compile(
+    r"===[+!]?(?= +\")|\[[ xX]\](?=[ \t])|\[![A-Za-z]+\](?:\n|$)|\([\w.:-]{1,200}\)=(?:\n|$)"
+    r"|(?::(?:align|alt|class|height|name|width):[^\n]*(?:\n|$))+"  # options of MyST
+)
 _ELEMENT = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>", re.DOTALL)
 _KEPT = frozenset({"<code", "<kbd", "<samp", "<var", "<script", "<style"})  # HTML elements that are not translated
 _LONGEST = 64  # maximum parts of such an element

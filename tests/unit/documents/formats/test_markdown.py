@@ -224,6 +224,41 @@ def test_statements_of_mdx_and_targets_of_myst_are_no_text() -> None:
     turned("markdown", MDX)
 
 
+CONTAINERS = """\
+:::note The first title
+
+Text one.
+
+:::
+
+> ::: tip[One *other* title]
+> Text two.
+> :::
+
+:::{admonition} My title
+:class: tip
+Text three.
+:::
+
+::: warning
+Text four.
+:::
+
+::: {.wide} ::: image src=one
+:::
+"""
+
+
+def test_titles_of_containers_are_text() -> None:
+    assert texts(read("markdown", CONTAINERS)) == [
+        *("The first title", "Text one.", "One other title", "Text two.", "My title", "Text three.", "Text four.")
+    ]
+    changed = turned("markdown", CONTAINERS)
+    assert ":::note tHE FIRST TITLE\n" in changed
+    assert "> ::: tip[oNE *OTHER* TITLE]\n" in changed
+    assert ":::{admonition} mY TITLE\n:class: tip\ntEXT THREE.\n" in changed
+
+
 def test_windows_line_ends_stay() -> None:
     changed = turned("markdown", GUIDE.replace("\n", "\r\n"))
     assert changed.count("\r\n") == changed.count("\n")
