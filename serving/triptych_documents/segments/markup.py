@@ -24,7 +24,7 @@ _TAG = re.compile(
     # A placeholder with a separator inside, as {{ name | upper }}, has no titles.
     rf"(?P<held>\{{[^{{}}\n]{{0,300}}\s[{SEPARATOR}>]\s[^{{}}\n]{{0,300}}\}}|`[^`\n]{{0,300}}\s[{SEPARATOR}>]\s[^`\n]{{0,300}}`)"
     r"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]{0,40}|\d{1,3})(?:\s[^<>\n]{0,500})?(?P<empty>/?)>"  # numbers: react-i18next
-    r"|(?P<bold>(?<![\w*])\*\*(?=[\w\"'(\[{<%$`]))|(?P<end>(?<=[^\s*])\*\*(?![\w*]))"  # as in Markdown
+    r"|(?P<bold>(?<![\w*=])(?:\*\*|==)(?=[\w\"'(\[{<%$`]))|(?P<end>(?<=[^\s*=])(?:\*\*|==)(?![\w*=]))"  # as in Markdown
     # Between titles, as in Home | News and File > Open; dots before a page number.
     rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w)|\.{{4,}}|\.(?: \.){{2,}})"
     rf"|(?:\S\ufe0f|[{SYMBOL}])[{SYMBOL}\u200d\ufe0f\u20e3\U000e0020-\U000e007f]*"
@@ -93,7 +93,7 @@ def _name(token: Token) -> tuple[str, Role]:
     if isinstance(token, Code):
         return f"#{token.pair}", token.role
     if token["bold"] or token["end"]:
-        return "**", Role.OPEN if token["bold"] else Role.CLOSE
+        return token[0], Role.OPEN if token["bold"] else Role.CLOSE
     name = token["name"]
     if name is None or token["empty"] or name.lower() in _EMPTY:
         return "", Role.ALONE

@@ -55,7 +55,7 @@ _SIGN = rf"{SYMBOL}{SEPARATOR}{_FRACTION}\ufe0f"
 # Quick check: text without any of these has nothing to protect. Most sentences have nothing.
 # Starts with a character class, which the regex engine searches fast.
 _HINT = re.compile(
-    rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:.(w*-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w|(?<=:)[a-z][\w+-]*:"
+    rf"[\d{{}}%$<>&@`_/\\#={_SIGN}:.(w*-](?:(?<=[\d{{}}%$<>&@`_/\\#={_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w|(?<=:)[a-z][\w+-]*:"
     rf"|(?<=\.)(?:{_DOMAIN}\b|{_FILE}\b|\.\.\.| \. \.|[a-z_]\w+\.[a-z_]))"
 )
 _CAPITALS = re.compile(r"[A-Z](?:(?<=[a-z].)|[A-Z]{2})")  # inside of a word, or three in a row

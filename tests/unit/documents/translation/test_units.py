@@ -147,6 +147,7 @@ B, B_END = opening("<b>"), closing("</b>")
         (("a 😀 b 5★, c",), swapping, "A 😀 B 5★, C"),
         (("a **big, red** (**x!**), 2**3 **kw b * c ** d",), swapping, "A **BIG, RED** (**X!**), 2**3 **KW B * C ** D"),
         (("press **red** twice",), backwards, "TWICE **RED** PRESS"),
+        (("press ==red== twice",), backwards, "TWICE ==RED== PRESS"),
         (("a <0>x <1/>y</0>",), swapping, "A <0>X <1/>Y</0>"),
         (('a "b" 👋. C',), swapping, 'A "B" 👋. c'),
         (("c {x} 👋, d",), lambda request: aligned(request, "C Tom, D"), "C {x} 👋, D"),
