@@ -11,6 +11,7 @@ from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.po import text as potext
 from triptych_documents.formats.po.catalog import Catalog, Entry, count, plural_forms, read_catalog
+from triptych_documents.formats.shared.messages import with_messages
 from triptych_documents.formats.shared.text_document import Span, UnitLimit, replaced
 from triptych_documents.unit import Piece, Unit, changed
 from triptych_text.languages import languages_differ
@@ -161,4 +162,4 @@ def read(data: bytes, options: ReadOptions) -> Document:
     bound = UnitLimit(options)
     bound.check_marks(data, b"<")
     bound.check_marks(data, b"msgid", each=1)
-    return _Po(read_catalog(data, options.encoding, potext.WIDTH), options).read()
+    return with_messages(_Po(read_catalog(data, options.encoding, potext.WIDTH), options).read(), bound)

@@ -13,10 +13,10 @@ from typing import Any
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.format import ReadOptions
-from triptych_documents.formats.shared.text_document import Span, TextDocument, UnitLimit, collected
+from triptych_documents.format import Document, ReadOptions
+from triptych_documents.formats.shared.messages import with_messages
+from triptych_documents.formats.shared.text_document import Span, UnitLimit, collected
 from triptych_documents.formats.structured.keys import KeyPath, KeySelection
-from triptych_documents.formats.structured.messages import MessageDocument, with_messages
 from triptych_documents.unit import Piece, Unit, raw_text
 from triptych_text.languages import languages_differ
 
@@ -60,7 +60,7 @@ def _string(text: str, start: int, strict: bool) -> tuple[_String, int]:
     return _String(value, (start - 1, end)), end
 
 
-def read(data: bytes, options: ReadOptions) -> TextDocument | MessageDocument:
+def read(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
     choice, bound = KeySelection(options), UnitLimit(options)
     bound.check_marks(data, b",", b":")

@@ -15,11 +15,11 @@ from yaml.resolver import Resolver
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.format import ReadOptions
-from triptych_documents.formats.shared.text_document import Span, TextDocument, UnitLimit, collected
+from triptych_documents.format import Document, ReadOptions
+from triptych_documents.formats.shared.messages import with_messages
+from triptych_documents.formats.shared.text_document import Span, UnitLimit, collected
 from triptych_documents.formats.shared.wrapping import wrapped
 from triptych_documents.formats.structured.keys import KeyPath, KeySelection
-from triptych_documents.formats.structured.messages import MessageDocument, with_messages
 from triptych_documents.unit import Piece, Unit, raw_text
 
 _STRING = "tag:yaml.org,2002:str"
@@ -170,7 +170,7 @@ class _Inside:
         return self.trail.within(self.name if self.names else str(self.count))
 
 
-def read(data: bytes, options: ReadOptions) -> TextDocument | MessageDocument:
+def read(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
     choice, bound = KeySelection(options), UnitLimit(options)
     bound.check_marks(data, b",")

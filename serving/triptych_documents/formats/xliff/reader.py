@@ -13,6 +13,7 @@ from triptych_documents.findings import Finding, Severity
 from triptych_documents.findings import FindingKind as Finds
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, spaced, split_ends
+from triptych_documents.formats.shared.messages import with_messages
 from triptych_documents.formats.shared.text_document import Span, UnitLimit, replaced
 from triptych_documents.formats.shared.xml import (
     XmlToken,
@@ -206,5 +207,6 @@ def _trimmed(pieces: tuple[Piece, ...], keeps_space: bool) -> tuple[tuple[Piece,
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
-    UnitLimit(options).check_marks(data, b"<")
-    return _Xliff(*decoded(data), options)
+    bound = UnitLimit(options)
+    bound.check_marks(data, b"<")
+    return with_messages(_Xliff(*decoded(data), options), bound)

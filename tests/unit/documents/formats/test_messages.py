@@ -1,4 +1,4 @@
-"""ICU messages in JSON and YAML: the units of their branches, and what is written."""
+"""ICU messages in JSON, YAML, XLIFF and PO: the units of their branches, and what is written."""
 
 import json
 
@@ -8,7 +8,7 @@ from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
 from triptych_documents.unit import Code, joined
 
-from .roundtrips import mirrored, read
+from .roundtrips import mirrored, read, shown
 
 FILES = "You have {n, plural, =0 {no files} one {# file} other {# files}} in {folder}."
 
@@ -85,3 +85,37 @@ def test_branches_count_as_units() -> None:
     assert len(read("json", source, ReadOptions(max_units=40)).units) == 30
     with pytest.raises(DamagedDocumentError, match="more than 39 segments"):
         read("json", source, ReadOptions(max_units=39))
+
+
+XLIFF = """<xliff version="1.2"><file original="a" source-language="en" datatype="html"><body><trans-unit id="1">
+<source>{}</source></trans-unit></body></file></xliff>"""
+
+
+def test_codes_stay_in_their_branches() -> None:
+    source = XLIFF.format('{N, plural, =0 {just now} other {<x id="1"/> minutes <g id="2">ago</g>}}')
+    document = read("xliff", source)
+    assert shown(document) == ["just now", '⟦<x id="1"/>⟧ minutes ⟦<g id="2">⟧ago⟦</g>⟧']
+    changed = document.render({index: mirrored(unit.pieces) for index, unit in enumerate(document.units)}).decode()
+    assert '>{N, plural, =0 {JUST NOW} other {<x id="1"/> MINUTES <g id="2">AGO</g>}}</target>' in changed
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '<x id="1"/> {N, plural, one {hour} other {hours}}',  # would be in both branches
+        '{N, plural, one {<g id="1">hour} other {hours</g>}}',
+        '{N, plural, one {<x id="1"/>}',
+    ],
+)
+def test_messages_whose_codes_cannot_stay_are_not_translated(message: str) -> None:
+    document = read("xliff", XLIFF.format(message))
+    assert not document.units
+    assert [finding.where for finding in document.findings] == ["unit 1"]
+
+
+def test_messages_in_catalogs_have_branches() -> None:
+    catalog = 'msgid "You have {n, plural, one {<b>#</b> file} other {# files}}"\nmsgstr ""\n'
+    document = read("po", catalog)
+    assert shown(document) == ["You have ⟦<b>⟧⟦#⟧⟦</b>⟧ file", "You have ⟦#⟧ files"]
+    changed = document.render({index: mirrored(unit.pieces) for index, unit in enumerate(document.units)}).decode()
+    assert 'msgstr "{n, plural, one {yOU HAVE <b>#</b> FILE} other {yOU HAVE # FILES}}"' in changed

@@ -1,16 +1,19 @@
 """ICU messages: every branch of a plural or another choice is a unit, with the text around the choice.
 
 `You have {n, plural, one {# file} other {# files}}.` has the units "You have # file." and "You have # files.", and is written
-with whole sentences in its branches, as ICU's guide advises. `#`, which stands for the number, is a code.
+with whole sentences in its branches, as ICU's guide advises. `#`, which stands for the number, is a code. Messages of XLIFF and
+PO may have other codes within their branches.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from triptych_documents.findings import Finding
-from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
-from triptych_documents.unit import Code, Piece, Role, Unit, joined, raw_text
+from triptych_documents.findings import Finding, FindingKind, Severity
+from triptych_documents.format import Document
+from triptych_documents.formats.shared.text_document import UnitLimit
+from triptych_documents.unit import Code, Piece, Role, Unit, joined, nests, raw_text
 
 # Limits of a message; others stay as they are.
 MOST_TEXTS = 24
@@ -24,6 +27,10 @@ _BRACE = re.compile(r"[{}]")
 NUMBERS = {"zero": "0", "one": "1", "two": "2", "few": "3"}  # that `#` stands for, by category
 ORDINALS = {"one": "21", "two": "22", "few": "23"}  # "1st" may become a word
 MANY = "25"  # for other categories
+_KEPT = "a message with a plural or another choice, and with markup that cannot be in every branch; not translated"
+_FIRST_CODE, _MOST_CODES = 0xF0000, 1_000  # private characters that stand for codes
+_PRIVATE = re.compile(f"[{chr(_FIRST_CODE)}-{chr(_FIRST_CODE + _MOST_CODES)}]")
+_SIGNS = re.compile(f"(#|{_PRIVATE.pattern})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +46,29 @@ class Choice:
             path = f"{selectors} {selector}".strip()
             yield from branch.texts(path) if isinstance(branch, Choice) else [(path, branch)]
 
-    def written(self, texts: Iterator[str]) -> str:
-        """Return the message with these texts in its branches."""
-        branches = [
-            f"{selector} {{{branch.written(texts) if isinstance(branch, Choice) else next(texts)}}}"
-            for selector, branch in self.branches
-        ]
-        return f"{self.head} {' '.join(branches)}}}"
+    def written(self, texts: Iterator[tuple[Piece, ...]]) -> Iterator[Piece]:
+        """Yield the message with these texts in its branches."""
+        yield self.head
+        for selector, branch in self.branches:
+            yield f" {selector} {{"
+            yield from branch.written(texts) if isinstance(branch, Choice) else next(texts)
+            yield "}"
+        yield "}"
 
 
 @dataclass(frozen=True)
 class MessageDocument:
     """A document whose messages with choices have a unit for each branch."""
 
-    document: TextDocument
+    document: Document
     units: Sequence[Unit]
     choices: Sequence[Choice | None]  # of each unit of `document`
 
     @property
     def findings(self) -> Sequence[Finding]:
         """See Document."""
-        return self.document.findings
+        kept = [unit for unit, choice in zip(self.document.units, self.choices, strict=True) if choice and not choice.branches]
+        return [*self.document.findings, *(Finding(FindingKind.FORMAT, Severity.WARNING, unit.where, _KEPT) for unit in kept)]
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         """See Document."""
@@ -70,11 +79,11 @@ class MessageDocument:
             new = [joined(translations.get(next(numbers), pieces)) for pieces in old]
             if new != old:
                 doubled = "''" in raw_text(unit.pieces)
-                changed[index] = (choice.written(_escaped(pieces, doubled) for pieces in new),) if choice else new[0]
+                changed[index] = joined([*choice.written(_escaped(pieces, doubled) for pieces in new)]) if choice else new[0]
         return self.document.render(changed)
 
 
-def with_messages(document: TextDocument, limit: UnitLimit) -> TextDocument | MessageDocument:
+def with_messages(document: Document, limit: UnitLimit) -> Document:
     """Split the messages of a document; `limit` counts the additional units."""
     choices = [_choice_of(unit) for unit in document.units]
     if not any(choices):
@@ -91,21 +100,41 @@ def with_messages(document: TextDocument, limit: UnitLimit) -> TextDocument | Me
 
 
 def _choice_of(unit: Unit) -> Choice | None:
-    text = unit.plain
-    if not text or _CHOICE.search(text) is None or _QUOTED.search(text):
+    """Return the choice of a message, None if it has none. One with codes that is not understood has no texts to translate."""
+    text = unit.text
+    if _CHOICE.search(text) is None:
         return None
+    codes = unit.codes
+    signs = {chr(_FIRST_CODE + place): code for place, code in enumerate(codes)}
+    following = iter(signs)
+    whole = "".join(piece if isinstance(piece, str) else next(following) for piece in unit.pieces)
+    kept = Choice("", ()) if codes else None
+    if _QUOTED.search(text) or _PRIVATE.search(text) or len(codes) > _MOST_CODES:
+        return kept
     try:
-        found = _Parser(GROWTH * len(text)).parsed(text, "", DEEPEST)
+        found = _Parser(GROWTH * len(whole), signs).parsed(whole, "", DEEPEST)
     except ValueError:
-        return None
-    return found if isinstance(found, Choice) else None
+        return kept
+    if not isinstance(found, Choice):
+        return kept
+    pieces = [pieces for _, pieces in found.texts()]
+    used = Counter(piece for branch in pieces for piece in branch if isinstance(piece, Code) and piece.raw != "#")
+    is_sound = used == Counter(codes) and all(nests(_tags(branch)) for branch in pieces)
+    return found if is_sound else kept
+
+
+def _tags(pieces: Sequence[Piece]) -> Iterator[tuple[Role, int]]:
+    return ((piece.role, piece.pair) for piece in pieces if isinstance(piece, Code))
 
 
 class _Parser:
-    """Parses one message, whose texts have at most `characters`. Raises ValueError: it is not understood, or too large."""
+    """Parses one message, whose texts have at most `characters`, with a sign for each of its codes.
 
-    def __init__(self, characters: int) -> None:
-        self._texts, self._characters = MOST_TEXTS, characters
+    Raises ValueError: it is not understood, or too large.
+    """
+
+    def __init__(self, characters: int, codes: Mapping[str, Code]) -> None:
+        self._texts, self._characters, self._codes = MOST_TEXTS, characters, codes
 
     def parsed(self, text: str, number: str, depth: int) -> Choice | tuple[Piece, ...]:
         """Parse a message, or a branch in which `#` stands for `number`."""
@@ -114,7 +143,7 @@ class _Parser:
             self._texts, self._characters = self._texts - 1, self._characters - len(text)
             if min(self._texts, self._characters) < 0:
                 raise ValueError("too many texts")
-            return _pieces(text, number)
+            return _pieces(text, number, self._codes)
         inner, end = _branches(text, found.end())
         before, after, counts = text[: found.start()], text[end:], found[1] != "select"
         if not depth or not inner or (counts and _numbered(before + after, "") != before + after):
@@ -164,15 +193,21 @@ def _closed(text: str, start: int) -> int:
     raise ValueError("not closed")
 
 
-def _pieces(text: str, number: str) -> tuple[Piece, ...]:
-    """Return the text of a branch, with a code for each sign of its number."""
-    first, *others = text.replace("''", "'").split("#") if number else [text.replace("''", "'")]
-    pieces: list[Piece] = [first]
-    for place, part in enumerate(others):
-        pieces += (Code("#", Role.ALONE, place, shown=number), part)
+def _pieces(text: str, number: str, codes: Mapping[str, Code]) -> tuple[Piece, ...]:
+    """Return the text of a branch, with its codes and one for each sign of its number."""
+    pieces: list[Piece] = []
+    for part in _SIGNS.split(text.replace("''", "'")):
+        if part in codes:
+            pieces.append(codes[part])
+        elif part == "#" and number:
+            pieces.append(Code("#", Role.ALONE, _FIRST_CODE + len(pieces), shown=number))
+        else:
+            pieces.append(part)
     return joined(pieces)
 
 
-def _escaped(pieces: Sequence[Piece], doubled: bool) -> str:
+def _escaped(pieces: Sequence[Piece], doubled: bool) -> tuple[Piece, ...]:
     """Write a text; apostrophes are doubled where they would quote, or everywhere if the source has them so."""
-    return re.sub("'" if doubled else r"'(?=[{}#|']|\Z)", "''", raw_text(pieces))  # a brace follows the end
+    quote = "'" if doubled else r"'(?=[{}#|']|\Z)"  # a brace follows the end
+    texts = joined(["#" if isinstance(piece, Code) and piece.raw == "#" else piece for piece in pieces])
+    return tuple(re.sub(quote, "''", piece) if isinstance(piece, str) else piece for piece in texts)
