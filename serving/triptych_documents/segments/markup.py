@@ -20,13 +20,16 @@ from triptych_documents.segments.protected import (
 from triptych_documents.segments.segment import ORDINALS, InlineTag, ProtectedSpan, Segment
 from triptych_documents.unit import Code, Piece, Role, joined, nests, partners
 
+_FORM = r"(?:\{\d{1,9}\}|[\[\]]-?\d{1,9},\s?(?:\d{1,9}|\+?Inf|\*)[\[\]])\s"  # number of a plural form of Symfony or Laravel
 _TAG = re.compile(
     # A placeholder with a separator inside, as {{ name | upper }}, has no titles.
-    rf"(?P<held>\{{[^{{}}\n]{{0,300}}\s[{SEPARATOR}>]\s[^{{}}\n]{{0,300}}\}}|`[^`\n]{{0,300}}\s[{SEPARATOR}>]\s[^`\n]{{0,300}}`)"
+    rf"(?P<held>\{{(?=[^{{}}\n]{{0,600}}\}})[^{{}}\n]{{0,300}}(?:\s[{SEPARATOR}>]\s|\|)[^{{}}\n]{{0,300}}\}}"
+    rf"|`(?=[^`\n]{{0,600}}`)[^`\n]{{0,300}}(?:\s[{SEPARATOR}>]\s|\|)[^`\n]{{0,300}}`)"
     r"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]{0,40}|\d{1,3})(?:\s[^<>\n]{0,500})?(?P<empty>/?)>"  # numbers: react-i18next
     r"|(?P<bold>(?<![\w*=])(?:\*\*|==)(?=[\w\"'(\[{<%$`]))|(?P<end>(?<=[^\s*=])(?:\*\*|==)(?![\w*=]))"  # as in Markdown
     # Between titles, as in Home | News and File > Open; dots before a page number.
-    rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w)|\.{{4,}}|\.(?: \.){{2,}})"
+    rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w)|\.{{4,}}|\.(?: \.){{2,}}"
+    rf"|(?<=[\w.!?)])\|(?:{_FORM}|(?=[A-Z%{{]))|^{_FORM}(?=[^|]{{1,300}}\|))"
     rf"|(?:\S\ufe0f|[{SYMBOL}])[{SYMBOL}\u200d\ufe0f\u20e3\U000e0020-\U000e007f]*"
 )
 _BREAKS = frozenset(("br", "hr", "p", "li", "div", "td", "tr", "ul", "ol"))  # HTML tags between sentences

@@ -83,6 +83,9 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("\uf015 Home \x1bpage\u200b is ≥ 5 or Word®", ["Home page is 5 or Word"]),
         ("Home | My site • File > Open → x > y", ["Home", "My site", "File", "Open", "x > y"]),
         ("Home » My site", ["Home", "My site"]),
+        ("One apple|Many apples, {{ name|raw }} or true|false", ["One apple", "Many apples, Tom or true|false"]),
+        ("{0} No apples|[1,Inf[ Many apples|]-5, 0[ Debt", ["No apples", "Many apples", "Debt"]),
+        ("{0} files", ["Tom files"]),
         ("He said « my site » here", ["He said « my site » here"]),
     ],
 )
