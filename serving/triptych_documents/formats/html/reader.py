@@ -18,6 +18,7 @@ from triptych_documents.formats.html.text import DOUBLE_BRACE, NO_BRACE, TEMPLAT
 from triptych_documents.formats.html.tokens import (
     BLOCKS,
     KEPT,
+    KEPT_CLASSES,
     OPAQUE,
     UNSEEN,
     HtmlToken,
@@ -271,7 +272,7 @@ def _codes(parts: Sequence[ScannedPart]) -> dict[tuple[int, Role], Span]:
 def _setting(token: HtmlToken) -> bool | None:
     """Return an element's own translate setting, if any."""
     setting = token.attributes.get("translate", "no-such-value").strip().lower()
-    if setting == "no" or "notranslate" in token.attributes.get("class", "").split():
+    if setting == "no" or not KEPT_CLASSES.isdisjoint(token.attributes.get("class", "").split()):
         return False
     return True if setting in ("yes", "") else None
 

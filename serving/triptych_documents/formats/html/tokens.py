@@ -29,6 +29,7 @@ BLOCKS = _names(
     " template textarea tfoot th thead title tr track ul"
 )
 KEPT = _names("code kbd samp tt var pre textarea")  # not translated, unless translate="yes"
+KEPT_CLASSES = _names("notranslate sig-object sig-param")  # classes of such elements; two of Sphinx, for signatures in code
 OPAQUE = _names("iframe math noembed object plaintext script style svg xmp")  # content is ignored
 UNSEEN = _names("iframe noembed script style svg")  # opaque elements without visible text
 

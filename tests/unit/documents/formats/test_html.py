@@ -136,6 +136,7 @@ def test_units_and_codes(data: str, wanted: list[str]) -> None:
         ("<div translate=no>A<p>B</p><p translate=yes>c</p></div>d", ["c", "d"]),
         ("a <i translate=no>B <u translate=yes>c</u> D</i>", ["a ⟦<i translate=no>⟧⟦B ⟧⟦<u translate=yes>⟧c⟦</u>⟧⟦ D⟧⟦</i>⟧"]),
         ("<p translate=no>A<p>b", ["b"]),
+        ('<dl><dt class="sig sig-object py"><span>open</span>(<em>path</em>)<a title="Link">¶</a></dt><dd>a</dl>', ["a"]),
         ("<p>a <kbd>B</kbd> <samp>C</samp> <var>D</var>", ["a ⟦<kbd>B</kbd>⟧ ⟦<samp>C</samp>⟧ ⟦<var>D</var>⟧"]),
         ("<code translate=yes>a</code>", ["⟦<code translate=yes>⟧a⟦</code>⟧"]),
         ("<img translate=no alt=A><img alt=b>", ["b"]),
