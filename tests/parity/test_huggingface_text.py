@@ -658,6 +658,14 @@ def test_a_cross_encoder_with_modules_has_no_default_prompt(classifier: Path, tm
         load(Folder(folder))
 
 
+def test_a_cross_encoder_with_modules_takes_texts_of_the_tokenizer_s_length(classifier: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(classifier, tmp_path / "copy")
+    edit_json(folder / "tokenizer_config.json", model_max_length=16)
+    assert load_text(folder).model.config.max_positions > 16
+    write_modules(folder, [("", "Transformer")])
+    assert load_text(folder).model.config.max_positions == 16
+
+
 def test_the_card_lists_special_tokens_that_are_text_in_texts(classifier: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(classifier, tmp_path / "copy")
     edit_json(folder / "tokenizer_config.json", additional_special_tokens=[f"[E{number}]" for number in range(9)])

@@ -20,7 +20,7 @@ from triptych_export.families.text import PARITY_TEXTS, SHORT
 from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor
 from triptych_export.huggingface.checkpoint.sentence_transformers import (
     MODULES,
-    SentenceSettings,
+    classifier_settings,
     prepare_tokenizer,
     read_modules,
     read_sentence_settings,
@@ -169,7 +169,7 @@ class OnnxTextEncoder(OnnxEncoder):
         super().__init__(folder, files)
         self.samples = samples
         self.tokenizer = text_tokenizer(folder)
-        self.settings = read_sentence_settings(folder) or SentenceSettings()
+        self.settings = read_sentence_settings(folder) or classifier_settings(folder)
         self.special = special_ids(folder, self.tokenizer, masks=self.task == FILL_MASK)
         prepare_tokenizer(self.tokenizer, self.settings)
         if self.settings.layers:

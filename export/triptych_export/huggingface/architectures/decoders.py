@@ -20,7 +20,7 @@ from triptych_export.huggingface.checkpoint.languages import model_name
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, load_rules, make_model
 from triptych_export.huggingface.checkpoint.sentence_transformers import (
     POOLINGS_OF_DECODERS,
-    SentenceSettings,
+    classifier_settings,
     read_sentence_settings,
 )
 from triptych_export.huggingface.checkpoint.text import (
@@ -102,7 +102,7 @@ def load_states(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
     name = LANGUAGE_MODEL.sub("", mapping.architecture)
     named = (name, f"{name}Text")  # the second one is Gemma 3's
     head = BARE if sentences else TEXT if scored else find_head(folder, named, list(mapping.heads))
-    settings = sentences or SentenceSettings()
+    settings = sentences or classifier_settings(folder)
     tokenizer = decoder_tokenizer(folder)
     special = special_ids(folder, tokenizer, masks=head == MASKED, bare=True)
     labels = (RELEVANCE,) if scored else read_labels(folder) if head in (TEXT, TOKENS) else ()

@@ -153,6 +153,12 @@ def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS, chats:
     return SentenceSettings(mode, layers, scores, normalize, limit, lowercase, prompt, named, chats)
 
 
+def classifier_settings(folder: Folder) -> SentenceSettings:
+    """Read the settings of a model that makes no vectors: of a cross-encoder's folder the length of its texts."""
+    members = folder.members(TRANSFORMER_FILES[0])
+    return SentenceSettings(max_tokens=_limit(folder, members) if folder.has(MODULES) else None)
+
+
 def reads_chats(folder: Folder) -> bool:
     """Tell whether texts become messages of a chat, which only models of sentence-transformers say."""
     modalities = folder.members(TRANSFORMER_FILES[0]).get("modality_config")

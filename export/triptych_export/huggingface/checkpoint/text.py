@@ -24,6 +24,7 @@ from triptych_export.huggingface.checkpoint.config import (
 from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules, make_model
 from triptych_export.huggingface.checkpoint.sentence_transformers import (
     SentenceSettings,
+    classifier_settings,
     prepare_tokenizer,
     read_layers,
     read_sentence_settings,
@@ -186,7 +187,7 @@ def load_text(folder: Folder, mapping: TextMapping) -> TextCheckpoint:
     model = make_model(folder, lambda: make_bert(HEADS[head], mapping.config(folder, special), *options))
     rules = [*mapping.encoder(model.config), *mapping.heads[head]]
     load_rules(model, open_weights(folder.path), rules, mapping.ignored, mapping.prefixes)
-    return assemble(folder, model, tokenizer, sentences or SentenceSettings(), labels)
+    return assemble(folder, model, tokenizer, sentences or classifier_settings(folder), labels)
 
 
 def assemble(
