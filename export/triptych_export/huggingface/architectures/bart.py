@@ -75,7 +75,7 @@ LANGUAGE_TOKENS = re.compile("|".join((MBART_TOKEN, M2M100_TOKEN, NLLB_TOKEN, MA
 MARIAN_PAIR = re.compile(r"opus-mt-(?:tc-(?:[a-z]+-)*?)?(?P<source>[A-Za-z_]+)-(?P<target>[A-Za-z_]+)$")
 MBART25_LANGUAGES = 25
 IGNORED = ("encoder.version", "decoder.version", "*.encoder.version", "*.decoder.version")
-SINUSOIDS = "*.embed_positions.weight"  # old files also store the computed positions
+SINUSOIDS = "*.embed_positions.weight"  # not parameters here, but read if they are stored
 
 
 def load_bart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:

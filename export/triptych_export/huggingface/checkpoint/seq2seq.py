@@ -18,6 +18,7 @@ from triptych_export.huggingface.tokenizers.special_tokens import CONFIG as TOKE
 from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, limit_tokens
 from triptych_export.onnx_files.decoder import OnnxSeq2Seq
 from triptych_export.translation_source import TranslationSource
+from triptych_training.models.positions import SinusoidalPositions
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
 PREFIX = "model."
@@ -150,6 +151,11 @@ def load_model(
     model = make_model(folder, lambda: Transformer(TransformerConfig(**members, dropout=0.0)))
     unused = () if model.config.projection_bias else (LOGITS_BIAS,)
     load_rules(model, weights, (*embeddings.rules(weights), *rules), (*ignored, *embeddings.names, *unused), (PREFIX,))
+    for side in ("encoder", "decoder"):
+        positions, name = getattr(model, side).embedding.positions, _stored(weights, [f"{side}.embed_positions.weight"])
+        table = weights.tensor(name) if name and isinstance(positions, SinusoidalPositions) else None
+        if table is not None and table.shape == positions.weight.shape:
+            positions.weight = table  # transformers reads them, too: in half precision they are rounded
     return model
 
 
