@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from triptych_documents.segments.protected import WORD_KINDS, ProtectedKind
 from triptych_documents.segments.segment import InlineTag, Segment, with_tail
-from triptych_documents.unit import Role
+from triptych_documents.unit import Code, Role
 from triptych_text.sentences import UNSPACED, Splitter
 
 Cut = tuple[int, int]  # offset in the text, and number of tags before it
@@ -34,7 +34,8 @@ def split_sentences(segment: Segment, splitter: Splitter, *, keeps_space: bool) 
         parts = [line for part in parts for line in part.cut(_columns(part))]
     if segment.protected:
         parts = [labelled for part in parts for labelled in part.cut(_labels(part))]
-    return [sentence for part in parts for sentence in part.cut(_ends(part, splitter, keeps_space=keeps_space))]
+    sentences = [sentence for part in parts for sentence in part.cut(_ends(part, splitter, keeps_space=keeps_space))]
+    return [one for sentence in sentences for one in (sentence.cut(_elements(sentence)) if sentence.tags else [sentence])]
 
 
 def split_in_half(segment: Segment) -> list[Segment]:
@@ -92,6 +93,34 @@ def _fixed(segment: Segment) -> Iterator[Cut]:
             for cut in ((tag.at, index), (tag.at, index + 1)):
                 if cut > done:
                     yield (done := cut)
+
+
+def _elements(segment: Segment) -> list[Cut]:
+    """Return cuts between elements side by side with no word between them: the links of a menu are no sentence."""
+    tags, text = segment.tags, segment.text
+    first, after = 0, len(tags)
+    while first < after - 1 and tags[first].role is Role.OPEN and tags[after - 1].pair == tags[first].pair:
+        first, after = first + 1, after - 1  # inside of one element around all others
+    cuts: list[Cut] = []
+    depth = at = count = 0
+    for index, tag in enumerate(tags[first:after], first):
+        if tag.role is Role.OPEN and not depth:
+            between = text[at : tag.at]
+            if any(map(str.isalnum, between)) or (count and not (any(map(str.isspace, between)) or _is_link(tag))):
+                return []
+            cuts.append((tag.at, index))
+            count += 1
+        depth += (tag.role is Role.OPEN) - (tag.role is Role.CLOSE)
+        if depth < 0:  # of an element that starts in another sentence
+            return []
+        if tag.role is Role.CLOSE and not depth:
+            cuts.append((tag.at, index + 1))
+            at = tag.at
+    return [] if count < 2 or any(map(str.isalnum, text[at:])) else sorted(set(cuts[1:]))
+
+
+def _is_link(tag: InlineTag) -> bool:
+    return isinstance(tag.piece, Code) and tag.piece.raw.startswith(("<a ", "<a>", "["))
 
 
 def _columns(segment: Segment) -> list[Cut]:

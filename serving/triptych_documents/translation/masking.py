@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from triptych_documents.segments.protected import ProtectedKind
@@ -13,6 +13,9 @@ from triptych_documents.sentences import Span
 _BREAK = r"\t\r\n\f\v\x1c-\x1f\x85\u2028\u2029"  # white space that becomes a space
 _SPACES = re.compile(rf" ?[{_BREAK}][ {_BREAK}]*| [ {_BREAK}]+")  # not a single space: there are many
 
+_NO_BREAK = re.compile(
+    r"(?<![^\w\s])(?:(?<!\d)\xa0|\xa0(?=[^\W\d_]{4}))(?![^\w\s]|\d)"
+)  # between words, of which models make one
 _HIDDEN = re.compile("[\u00ad\u200b\u2060\ufeff]")  # soft hyphens and other invisible characters
 _CLOSING = frozenset(",.;:!?)")
 
@@ -62,6 +65,8 @@ class MaskedSentence:
 
 def mask(segment: Segment, substitutions: Sequence[Substitution]) -> MaskedSentence:
     """Mask a segment."""
+    if "\xa0" in segment.text:
+        segment = replace(segment, text=_NO_BREAK.sub(" ", segment.text))
     if not (segment.protected or segment.tags):
         return MaskedSentence(_tidy(segment.text).strip(" "), (), ())
     writer = _Writer(segment)

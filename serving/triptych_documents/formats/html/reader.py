@@ -29,7 +29,7 @@ from triptych_documents.formats.html.tokens import (
     tokens,
     values,
 )
-from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, apart, coded, core, pieces_of, soft, spaced
+from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded, core, pieces_of, soft, spaced
 from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, replaced
 from triptych_documents.unit import Code, Piece, Role, Unit, changed, joined
 from triptych_text.languages import UNDETERMINED, languages_differ, primary_language
@@ -214,7 +214,7 @@ class HtmlDocument:
         self._add(pieces_of(kept), HtmlSlot(self.text, span, _codes(kept), (), False, lead, tail, mark, self._named_space))
 
     def _flush(self) -> None:
-        kept = apart(core(self._parts))
+        kept = core(self._parts)
         self._parts = []
         if not kept:
             return

@@ -16,7 +16,7 @@ from triptych_documents.formats.html import reader as html
 from triptych_documents.formats.markdown.anchors import LINK, relinked
 from triptych_documents.formats.markdown.blocks import MarkdownBlocks, References, TextBlock, parsed
 from triptych_documents.formats.markdown.text import TextSlot, signature
-from triptych_documents.formats.shared.inline_codes import ScannedPart, apart, core, pieces_of, soft
+from triptych_documents.formats.shared.inline_codes import ScannedPart, core, pieces_of, soft
 from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, replaced
 from triptych_documents.unit import Piece, Unit, changed
 
@@ -132,7 +132,7 @@ def _parsed(text: str, encoding: Encoding) -> MarkdownDocument:
     blocks, lines = parsed(text), LineIndex(text)
     sites: list[TextSlot | HtmlSite] = []
     for content in blocks.contents:
-        parts = apart(core(content.parts or ()))
+        parts = core(content.parts or ())
         if parts:
             where = lines.where(content.offsets[parts[0].start])
             sites.append(_slot(text, lines, content, parts, Unit(pieces_of(parts), where), blocks.references))

@@ -6,7 +6,7 @@ unit; `coded` pairs the tags and makes codes of them.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from triptych_documents.unit import Code, Piece, Role, joined, partners
 
@@ -89,36 +89,6 @@ def _stripped(parts: list[ScannedPart]) -> list[ScannedPart]:
 def _is_as_written(part: ScannedPart) -> bool:
     """Return whether the text is written literally. White space written as an entity is intended and stays."""
     return isinstance(part.content, str) and len(part.content) == part.end - part.start
-
-
-def apart(parts: Sequence[ScannedPart]) -> Sequence[ScannedPart]:
-    """Fix the tags of elements that stand side by side with no word between them: the links of a menu are no sentence."""
-    pieces = coded(parts)
-    first, after = 0, len(parts)
-    while first < after and isinstance(code := pieces[first], Code) and code.role is Role.OPEN:
-        last = pieces[after - 1]
-        if not (isinstance(last, Code) and last.role is Role.CLOSE and last.pair == code.pair):
-            break
-        first, after = first + 1, after - 1  # inside of one element around all others
-    outer: dict[int, ScannedTag] = {}  # tags of the elements in no other one, by place
-    spaces, depth = [False], 0  # whether white space is before, between and after these
-    for place in range(first, after):
-        piece, tag = pieces[place], parts[place].content
-        if isinstance(piece, str) or piece.role is Role.ALONE:
-            shown = "" if depth else piece if isinstance(piece, str) else piece.shown
-            if any(map(str.isalnum, shown)):
-                return parts
-            spaces[-1] |= any(map(str.isspace, shown))
-            continue
-        depth -= piece.role is Role.CLOSE
-        if not depth and isinstance(tag, ScannedTag):
-            outer[place] = replace(tag, fixed=True)
-            spaces += [False] if piece.role is Role.CLOSE else []
-        depth += piece.role is Role.OPEN
-    between = spaces[1:-1]
-    if not between or not (all(between) or all(tag.name == "a" for tag in outer.values())):
-        return parts
-    return [replace(part, content=outer.get(place, part.content)) for place, part in enumerate(parts)]
 
 
 def pieces_of(parts: Sequence[ScannedPart]) -> tuple[Piece, ...]:

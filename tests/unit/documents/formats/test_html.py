@@ -184,11 +184,6 @@ def test_no_text_moves_across_branches_of_templates() -> None:
     assert " ".join(texts) == branches
 
 
-def test_links_of_a_menu_are_no_sentence() -> None:
-    [unit] = read("html", "<nav>\n<a href=x>Home</a>\n<a href=y>About us</a>\n</nav>").units
-    assert all(code.fixed for code in unit.codes)
-
-
 @pytest.mark.parametrize(
     "template",
     [

@@ -2,11 +2,10 @@
 
 from itertools import accumulate, pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, apart, coded, core, pieces_of, soft
+from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded, core, pieces_of, soft
 from triptych_documents.formats.shared.wrapping import balanced, words_of, wrapped
 from triptych_documents.unit import Code, Role
 
@@ -50,28 +49,6 @@ def test_the_core_has_no_invisible_parts_at_its_ends() -> None:
     assert [piece if isinstance(piece, str) else piece.raw for piece in pieces_of(found)] == ["text ", "<a>", "more", "</a>"]
     assert len(core(parts(SAMPLE, " text"))) == 2
     assert core(parts(" ", PICTURE, SAMPLE)) == ()
-
-
-A, B = (opens("a"), "x", closes("a")), (opens("b"), "y", opens("a"), closes("a"), closes("b"))
-
-
-@pytest.mark.parametrize(
-    ("contents", "fixed"),
-    [
-        ((*A, " ", *B), "<a> </a> <b> </b>"),
-        ((opens("i"), *A, "\xa0- ", PICTURE, *B, closes("i")), "<a> </a> <b> </b>"),
-        ((*A, *A), "<a> </a> <a> </a>"),
-        ((*A, *B), ""),  # parts of a word
-        ((*A, " and ", *B), ""),
-        (("See ", *A, " ", *B), ""),
-        ((*A, " ", *B, " now"), ""),
-        ((*A, " ", SAMPLE, " ", *B), ""),
-        ((*A, " !"), ""),
-    ],
-)
-def test_elements_with_no_word_between_them_are_apart(contents: tuple[str | ScannedTag, ...], fixed: str) -> None:
-    codes = [piece for piece in coded(apart(parts(*contents))) if isinstance(piece, Code)]
-    assert " ".join(code.raw for code in codes if code.fixed) == fixed
 
 
 def test_white_space_written_as_an_entity_is_kept() -> None:

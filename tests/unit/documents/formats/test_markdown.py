@@ -125,11 +125,6 @@ def test_images_that_stand_apart_belong_to_no_sentence(text: str, ends: list[str
     assert [code.raw for code in unit.codes if code.fixed and code.raw.startswith("]")] == ends
 
 
-def test_links_in_a_row_are_no_sentence() -> None:
-    [unit] = read("markdown", "[Home](x) [About us](y)").units
-    assert all(code.fixed for code in unit.codes)
-
-
 def test_everything_else_stays() -> None:
     changed = turned("markdown", GUIDE)
     for kept in (

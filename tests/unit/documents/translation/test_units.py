@@ -86,6 +86,17 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("One apple|Many apples, {{ name|raw }} or true|false", ["One apple", "Many apples, Tom or true|false"]),
         ("{0} No apples|[1,Inf[ Many apples|]-5, 0[ Debt", ["No apples", "Many apples", "Debt"]),
         ("{0} files", ["Tom files"]),
+        ("A\xa0red car <b>of</b>\xa0mine: 5\xa0km,\xa0all 6\xa0cars", ["A red car of mine: 5\xa0km,\xa0all 6 cars"]),
+        ("It ends. <a>Home</a> <a>About us</a>", ["It ends.", "Home", "About us"]),
+        ("<i><a>Home</a>\xa0- <x/><b>About us</b></i>", ["Home", "About us"]),
+        (
+            (opening("<a>"), "Home", closing("</a>"), opening("<a x>", 2), "news", closing("</a>", 2)),
+            ["Home", "news"],
+        ),
+        ("<b>Home</b><i>town</i>", ["Hometown"]),
+        ("<a>Home</a> and <b>news</b>", ["Home and news"]),
+        ("See <a>home</a> <b>news</b>", ["See home news"]),
+        ("<a>Home</a> <b>news</b> now", ["Home news now"]),
         ("He said « my site » here", ["He said « my site » here"]),
     ],
 )
