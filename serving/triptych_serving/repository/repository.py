@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from triptych_serving.bundle.manifest import FILE_NAME
+from triptych_serving.bundle.manifest import FILE_NAME, MAX_FILE_BYTES
 from triptych_serving.errors import BundleError, NotFoundError, RepositoryError
 from triptych_serving.repository.version_policy import DEFAULT, STABLE, VersionPolicy, read_policy
 from triptych_serving.repository.version_policy import FILE_NAME as POLICY_FILE
@@ -138,6 +138,8 @@ def stamp_of(folder: Path) -> FolderStamp:
 def _digest(path: Path) -> str:
     if path.is_symlink() or not path.is_file():
         return UNREADABLE if os.path.lexists(path) else ""
+    if path.stat().st_size > MAX_FILE_BYTES:
+        return UNREADABLE
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

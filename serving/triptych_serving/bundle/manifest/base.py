@@ -20,6 +20,7 @@ def runs_on(precision: str) -> frozenset[DeviceKind]:
 FORMAT = 1  # that export writes
 OLDEST_FORMAT = 1  # that is read
 FILE_NAME = "bundle.json"
+MAX_FILE_BYTES = 64 * 2**20  # of bundle.json; those with the most labels have a few MB
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from triptych_serving.bundle.fields import JsonFields, read_json
-from triptych_serving.bundle.manifest.base import FILE_NAME, FORMAT, OLDEST_FORMAT, Manifest
+from triptych_serving.bundle.manifest.base import FILE_NAME, FORMAT, MAX_FILE_BYTES, OLDEST_FORMAT, Manifest
 from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, IMAGE_SAMPLING, parse_autoencoder, parse_image
 from triptych_serving.bundle.manifest.tensors import TENSORS, parse_tensors
 from triptych_serving.bundle.manifest.text import TEXT_TASKS, parse_text
@@ -61,6 +61,8 @@ def read_manifest(folder: Path) -> Manifest:
 def _text(path: Path) -> str:
     if path.is_symlink() or (path.exists() and not path.is_file()):  # a link may lead out of the folder, a pipe may block
         raise ValueError("not a plain file")
+    if (size := path.stat().st_size) > MAX_FILE_BYTES:
+        raise ValueError(f"{size:,} bytes, the maximum is {MAX_FILE_BYTES:,}")
     return path.read_text(encoding="utf-8")
 
 

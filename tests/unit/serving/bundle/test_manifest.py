@@ -17,6 +17,7 @@ from triptych_serving.bundle.manifest import (
     read_manifest,
 )
 from triptych_serving.errors import BundleError
+from triptych_serving.repository.repository import UNREADABLE, stamp_of
 
 from ....fixtures.toy import BUNDLE
 
@@ -306,3 +307,11 @@ def test_a_file_that_is_not_a_json_object_is_a_fault(tmp_path: Path, content: by
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(BundleError, match=fault):
         read_manifest(tmp_path)
+
+
+def test_a_manifest_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / FILE_NAME).open("wb") as file:
+        file.truncate(3 * 2**30)  # takes no room
+    with pytest.raises(BundleError, match=r"cannot be read: 3,221,225,472 bytes, the maximum is 67,108,864"):
+        read_manifest(tmp_path)
+    assert stamp_of(tmp_path).manifest == UNREADABLE
