@@ -265,6 +265,7 @@ def test_members_that_are_null_or_switched_off_change_nothing(variant: str, tmp_
         ),
         ("llama", {"unsloth_fixed": True, "unsloth_version": "2025.3.19", "_flash_attn_2_enabled": True}),
         ("llama", {"max_sequence_length": 2048}),  # the first Llama
+        ("llama", {"use_sliding_window": False}),
         ("gemma2", {"sliding_window_size": 4096}),  # gemma-2-9b, beside sliding_window
         ("bloom", {"offset_alibi": 100, "skip_bias_add": True, "n_inner": None, "masked_softmax_fusion": True}),
         ("apertus", {"hidden_dropout": 0.0, "post_norm": False, "qk_norm": True}),

@@ -664,6 +664,12 @@ def test_hugging_face_client_classifies_without_training(tmp_path: Path) -> None
             found = client.zero_shot_classification("one", candidates, multi_label=several, **options)
             assert {one.label: one.score for one in found} == pytest.approx(dict(zip(candidates, expected, strict=True)))
             assert several or [one.label for one in found] == ["six", "two three four"]
+        pair = {"text": "one", "text_pair": "two six"}
+        [expected_label] = served.client.classify_text_many([("one", "two six")])
+        for inputs in (pair, [pair]):
+            labels_found = [one["label"] for one in served.post("/models/nli", {"inputs": inputs})[1][0]]
+            assert labels_found == [one.label for one in expected_label.labels]
+        served.refused("/models/nli", {"inputs": {"text": 1}}, "inputs.text: int 1, must be a string")
         body = {"inputs": ["one", "two"], "parameters": {"candidate_labels": "one, two"}}
         assert [len(one) for one in served.post("/", body)[1]] == [2, 2]
         for parameters, message in (

@@ -104,12 +104,23 @@ async def classify_text(query: Query) -> Any:
     if function not in (None, "none"):
         problem = f"{function!r:.40} is not supported; leave it out for probabilities, or send none"
         raise invalid(f"parameters.function_to_apply: {problem}")
-    inputs = [text_classification_pb2.TextInput(text=text) for text in query.texts()]
+    inputs = _text_inputs(query)
     options = query.parameters.take_given({**TOP_K, "truncation": ("truncate", bool)})
     raw = function == "none"
     request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, model=query.model, raw_scores=raw, **options)
     response = await query.call.ask(request)
     return await query.call.convert(response, lambda result: [_members(one, "label", "score") for one in result.labels])
+
+
+def _text_inputs(query: Query) -> list[text_classification_pb2.TextInput]:
+    """Return texts, or objects with a text and its pair."""
+    each = query.inputs if isinstance(query.inputs, list) else [query.inputs]
+    if not any(isinstance(one, dict) for one in each):
+        return [text_classification_pb2.TextInput(text=text) for text in query.texts()]
+    pairs = [as_object(one, "inputs") for one in each]
+    return [
+        text_classification_pb2.TextInput(text=one.take("text", str), text_pair=one.take("text_pair", str, "")) for one in pairs
+    ]
 
 
 async def classify_zero_shot(query: Query) -> Any:
@@ -308,7 +319,7 @@ async def infer(call: HttpCall) -> Any:
 
 async def _task_of(call: HttpCall, model: str, inputs: Any) -> str:
     """Return the task of a model, or of inputs that only one task has."""
-    if isinstance(inputs, dict):
+    if isinstance(inputs, dict) and "text" not in inputs:
         return "sentence-similarity" if "source_sentence" in inputs else "question-answering"
     tasks = {OWN_NAMES.get(one.task, one.task) for one in await call.ready_models() if model in ("", one.name)}
     if len(tasks) > 1:

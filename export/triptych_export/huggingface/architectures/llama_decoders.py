@@ -47,7 +47,11 @@ from triptych_training.models.gpt import GptConfig
 CONVOLUTION = "conv"  # kind of layers
 NEUTRAL = {
     **DECODER,
-    **neutral("pretraining_tp rope_interleaved is_llama_config max_window_layers max_sequence_length", use_mrope=(False,)),
+    **neutral(
+        "pretraining_tp rope_interleaved is_llama_config max_window_layers max_sequence_length",
+        use_mrope=(False,),
+        use_sliding_window=(False,),
+    ),
 }
 GEMMA_NEUTRAL = {
     **DECODER,
