@@ -475,7 +475,7 @@ def test_libretranslate_file(served: Served) -> None:
 
 
 def test_forms_may_come_in_chunks_up_to_the_limit() -> None:
-    """As curl sends a file that it reads from a pipe."""
+    """Curl sends a file that it reads from a pipe in chunks."""
     with opened(replace(OPTIONS, limits=replace(OPTIONS.limits, document_bytes=LIMIT))) as served:
         for size, status in ((5, b"200"), (LIMIT, b"200"), (2 * LIMIT, b"413")):
             body = multipart([("source", "en"), ("target", "de")], "a.txt", b"a" * size)

@@ -34,41 +34,45 @@ NAMES = (
     "k",
 )
 MONTHS = (
-    *(("January", "Januar"), ("February", "Februar"), ("March", "März"), ("April", "April"), ("May", "Mai"), ("June", "Juni")),
-    *(("July", "Juli"), ("August", "August"), ("September", "September"), ("October", "Oktober"), ("November", "November")),
+    ("January", "Januar"),
+    ("February", "Februar"),
+    ("March", "März"),
+    ("April", "April"),
+    ("May", "Mai"),
+    ("June", "Juni"),
+    ("July", "Juli"),
+    ("August", "August"),
+    ("September", "September"),
+    ("October", "Oktober"),
+    ("November", "November"),
     ("December", "Dezember"),
 )
 ENDINGS = ("com", "com", "com", "org", "net", "de", "co.uk", "io", "eu")
 SUFFIXES = ("pdf", "docx", "xlsx", "txt", "jpg", "png", "py", "csv", "zip", "json", "html", "mp4", "md")
 UNITS = (
-    *(
-        (" kg", " kg"),
-        (" km", " km"),
-        (" cm", " cm"),
-        (" GB", " GB"),
-        (" ml", " ml"),
-        (" mg", " mg"),
-        (" km/h", " km/h"),
-        ("%", " %"),
-    ),
-    *(
-        (" percent", " Prozent"),
-        (" miles", " Meilen"),
-        (" lbs", " Pfund"),
-        (" pounds", " Pfund"),
-        (" inches", " Zoll"),
-        (" kilometers", " Kilometer"),
-    ),
-    *(
-        (" liters", " Liter"),
-        (" degrees", " Grad"),
-        ("°C", " °C"),
-        (" °C", " °C"),
-        ("°F", " °F"),
-        (" mph", " Meilen pro Stunde"),
-        (" ounces", " Unzen"),
-    ),
+    (" kg", " kg"),
+    (" km", " km"),
+    (" cm", " cm"),
+    (" GB", " GB"),
+    (" ml", " ml"),
+    (" mg", " mg"),
+    (" km/h", " km/h"),
+    ("%", " %"),
+    (" percent", " Prozent"),
+    (" miles", " Meilen"),
+    (" lbs", " Pfund"),
+    (" pounds", " Pfund"),
+    (" inches", " Zoll"),
+    (" kilometers", " Kilometer"),
+    (" liters", " Liter"),
+    (" degrees", " Grad"),
+    ("°C", " °C"),
+    (" °C", " °C"),
+    ("°F", " °F"),
+    (" mph", " Meilen pro Stunde"),
+    (" ounces", " Unzen"),
 )
+SIZES = (("2.5", "2,5"), *((str(size), str(size)) for size in range(2, 400)))
 
 
 def same(make: Callable[[Draw], str]) -> Callable[[Draw], Pair]:
@@ -177,11 +181,7 @@ def price(draw: Draw) -> Pair:
 
 
 def measure(draw: Draw) -> Pair:
-    english, german = (
-        amount(draw, (0, 1))
-        if draw.random() < 0.3
-        else draw.choice((("2.5", "2,5"), *((text, text) for text in map(str, range(2, 400)))))
-    )
+    english, german = amount(draw, (0, 1)) if draw.random() < 0.3 else draw.choice(SIZES)
     unit = draw.choice(UNITS)
     return english + unit[0], german + unit[1]
 

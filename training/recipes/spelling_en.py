@@ -2,7 +2,6 @@
 
 import random
 import re
-import string
 
 Pair = tuple[str, str]
 
@@ -108,6 +107,3 @@ def mistyped(text: str, draw: random.Random) -> str:
         wrong = draw.choice((two + one, two, one + one + two, NEIGHBOURS[one] + two))
         text = text[:at] + wrong + text[at + 2 :]
     return text
-
-
-assert set(NEIGHBOURS) == set(string.ascii_lowercase)

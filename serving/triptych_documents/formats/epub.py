@@ -15,7 +15,16 @@ from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.html import reader as html
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.languages import office_language
-from triptych_documents.formats.office.parts import Edit, Part, Tree, ZippedDocument, described, opened, read_member, signatures
+from triptych_documents.formats.office.parts import (
+    Edit,
+    Part,
+    Tree,
+    ZippedDocument,
+    describing,
+    opened,
+    read_member,
+    signatures,
+)
 from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.unit import Piece, Unit
 
@@ -46,9 +55,9 @@ def read(data: bytes, options: ReadOptions) -> Document:
     if _CONTAINER not in archive.names:
         raise DamagedDocumentError("a zip archive, but not an EPUB")
     name = _package(opened(archive, _CONTAINER).tree)
-    encrypted = set(_encrypted(archive))
+    book, encrypted = opened(archive, name, bound), set(_encrypted(archive))
     parts: list[Part] = []
-    for member, kind in _items(opened(archive, name).tree, posixpath.dirname(name)):
+    for member, kind in _items(book.tree, posixpath.dirname(name)):
         if member in encrypted:
             raise DamagedDocumentError("encrypted (digital rights management)", member)
         if member not in archive.names:
@@ -63,7 +72,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
             for _ in page.units:
                 bound.count()
             parts.append(page)
-    parts += described(archive, name, bound, office_language(options.target_language))
+    parts.append(describing(book, office_language(options.target_language)))
     return ZippedDocument(archive, parts, signatures(archive, "META-INF/signatures.xml"))
 
 

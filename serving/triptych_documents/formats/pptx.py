@@ -24,7 +24,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     for link in package.linked(*_PARTS):
         part = package.opened(link.target)
         parts.append(add_drawn(part, package.target, _prompts(part.tree) if link.kind in _MASTERS else ()))
-        for comment in part.tree.found({"p:text"}):
+        for comment in part.tree.found({"p:text"}) if link.kind == "comments" else ():
             part.add_text(comment)
     return package.document(parts)
 

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator
 
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.office.drawing import add_drawn
-from triptych_documents.formats.office.inline import Atom, Escape, Style
+from triptych_documents.formats.office.inline import PLAIN, Atom, Escape, Style
 from triptych_documents.formats.office.package import Package
-from triptych_documents.formats.office.parts import Tree, XmlPart
-from triptych_documents.formats.shared.xml import namespaces, prefix, written_text
+from triptych_documents.formats.office.parts import Tree, XmlPart, parsed, text_element
+from triptych_documents.formats.shared.xml import namespaces, prefix
 
 _KINDS = {f"openxmlformats-officedocument.spreadsheetml.{kind}" for kind in ("sheet", "template")}
 _KINDS |= {"ms-excel.sheet.macroEnabled", "ms-excel.template.macroEnabled"}
@@ -31,10 +31,11 @@ def read(data: bytes, options: ReadOptions) -> Document:
     for link in links:
         if link.kind in _DRAWN:
             parts.append(add_drawn(package.opened(link.target), package.target))
-        elif link.kind in ("sharedStrings", "comments") or (
-            link.kind == "worksheet" and b"is>" in package.archive.read(link.target)
-        ):
-            part = package.opened(link.target)
+        elif link.kind in ("sharedStrings", "comments", "worksheet"):
+            data = package.archive.read(link.target)
+            if link.kind == "worksheet" and b"is>" not in data:  # most have no texts of their own, and many cells
+                continue
+            part = parsed(data, link.target, package.bound)
             _add_texts(part, columns if link.kind != "comments" else ())
             parts.append(part)
     return package.document(parts)
@@ -56,13 +57,10 @@ def _add_texts(part: XmlPart, kept: Collection[str]) -> None:
 def _atoms(tree: Tree, element: int, start: str) -> Iterator[Atom]:
     """Yield the texts, alone or in runs. Phonetic hints belong to the source language and are dropped."""
     for child in tree.children(element):
-        name = tree.name(child)
-        texts = (
-            [child]
-            if name == "x:t"
-            else [inner for inner in tree.children(child) if name == "x:r" and tree.name(inner) == "x:t"]
-        )
-        style = _style(tree, child, start) if name == "x:r" else Style("", "", "")
+        if tree.name(child) == "x:r":
+            style, texts = _style(tree, child, start), [inner for inner in tree.children(child) if tree.name(inner) == "x:t"]
+        else:
+            style, texts = PLAIN, [child] if tree.name(child) == "x:t" else []
         yield from (Atom(((style, *tree.span(text)),), None, tree.characters(text).replace(_RETURN, "")) for text in texts)
 
 
@@ -74,9 +72,4 @@ def _style(tree: Tree, run: int, start: str) -> Style:
 
 def _escape(start: str) -> Escape:
     """Return a function that writes text into elements with this prefix, "" as a rule."""
-
-    def escape(text: str, _: bool) -> str:
-        kept = ' xml:space="preserve"' if text != text.strip() or "\n" in text or "  " in text else ""
-        return f"<{start}t{kept}>{written_text(text)}</{start}t>"
-
-    return escape
+    return lambda text, _: text_element(start, text)

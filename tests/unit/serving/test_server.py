@@ -31,7 +31,7 @@ async def test_a_signal_is_not_logged_with_the_call_that_it_interrupts() -> None
 
 
 def test_a_server_that_can_start_no_thread_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as in a container that has reached its limit of processes, of which threads are some."""
+    """A container that has reached its limit of processes can start no thread, and must still stop."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

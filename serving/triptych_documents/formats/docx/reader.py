@@ -4,7 +4,7 @@ Translates the paragraphs of the main document, headers, footers, footnotes, end
 boxes; diagrams and chart titles; and the document's title and subject.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import Document, ReadOptions
@@ -26,18 +26,21 @@ _DELETED = {"w:del", "w:moveFrom"}  # tracked deletions
 def read(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
     package = Package(data, options, "word/document.xml", _KINDS, "Word document")
-    code = _code_styles(package)
+    links = package.linked("styles", *_STORIES)
+    code = _code_styles(package, [link.target for link in links if link.kind == "styles"])
     parts = [_story(package.opened(package.main), package.target, code)]
-    for link in package.linked(*_STORIES):
+    for link in links:
+        if link.kind == "styles":
+            continue
         part = package.opened(link.target)
         parts.append(add_drawn(part, package.target) if link.kind in _DRAWN else _story(part, package.target, code))
     return package.document(parts)
 
 
-def _code_styles(package: Package) -> frozenset[str]:
+def _code_styles(package: Package, names: Sequence[str]) -> frozenset[str]:
     """Return the styles for code; none if the member with the styles is missing or damaged, because it is not essential."""
     try:
-        return next((code_styles(package.opened(link.target).tree) for link in package.linked("styles")), frozenset())
+        return code_styles(package.opened(names[0]).tree) if names else frozenset()
     except DamagedDocumentError:
         return frozenset()
 

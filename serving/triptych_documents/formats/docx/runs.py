@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.formats.office.inline import SOFT_HYPHEN, Atom, Escape, Style
 from triptych_documents.formats.office.languages import OfficeLanguage
-from triptych_documents.formats.office.parts import Tree, with_derived
-from triptych_documents.formats.shared.xml import XML, namespaces, prefix, with_attribute, written_text
+from triptych_documents.formats.office.parts import Tree, text_element, with_derived
+from triptych_documents.formats.shared.xml import XML, namespaces, prefix, with_attribute
 from triptych_documents.unit import Role, nests
 
 MAX_DEPTH = 64  # nested fields
@@ -346,9 +346,6 @@ def escape_for(start: str) -> Escape:
         return f"<{start}noBreakHyphen/>".join(map(whole, _LINE_END.sub(" ", text).split(_HYPHEN)))
 
     def whole(text: str) -> str:
-        if not text:
-            return ""
-        kept = ' xml:space="preserve"' if text != text.strip() or "  " in text else ""
-        return f"<{start}t{kept}>{written_text(text)}</{start}t>"
+        return text_element(start, text) if text else ""
 
     return escape

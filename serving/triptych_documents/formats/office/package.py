@@ -15,7 +15,7 @@ from triptych_documents.formats.shared.text_document import UnitLimit
 
 _TYPES = "[Content_Types].xml"
 _ROOT = "_rels/.rels"
-_TYPE, _MAIN = "application/vnd.", ".main+xml"  # around the kinds of main parts
+_BEFORE, _BEHIND = "application/vnd.", ".main+xml"  # in content types of main parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Package:
 
     Args:
         main: the main part, unless the package names another one.
-        kinds: content types of the main part, without and with macros, which are kept like all other members.
+        kinds: content types of the main part, without "application/vnd." and ".main+xml". Macros are kept like all members.
         what: such as "Word document", for errors.
 
     Raises:
@@ -87,7 +87,7 @@ class Package:
         types = [tree.tokens[element].attributes for element in tree.children(tree.root())]
         named = (each for each in types if each.get("PartName", "").lower() == f"/{self.main}".lower())
         found = next(named, {}).get("ContentType", "")
-        if found and found.removeprefix(_TYPE).removesuffix(_MAIN) not in kinds:
+        if found and found.removeprefix(_BEFORE).removesuffix(_BEHIND) not in kinds:
             raise UnknownFormatError(f"document type {found!r} is not supported, only {what}s")
 
 

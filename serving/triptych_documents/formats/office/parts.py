@@ -218,7 +218,10 @@ def _edited(text: str, edits: Sequence[Edit]) -> str:
 
 def read_member(archive: Archive, name: str) -> bytes:
     """Unpack a member to be parsed. Raises DamagedDocumentError: it is missing, or too large."""
-    data = archive.read(name)
+    return _checked(archive.read(name), name)
+
+
+def _checked(data: bytes, name: str) -> bytes:
     if len(data) > MAX_PART:
         raise DamagedDocumentError(f"{len(data):,} bytes of XML, the maximum is {MAX_PART:,}", name)
     if (tags := data.count(b"<")) > MAX_TAGS:
@@ -228,7 +231,12 @@ def read_member(archive: Archive, name: str) -> bytes:
 
 def opened(archive: Archive, name: str, bound: UnitLimit | None = None) -> XmlPart:
     """Parse a member of an archive. Raises DamagedDocumentError: it is missing, not XML, or too large."""
-    data = read_member(archive, name)
+    return parsed(archive.read(name), name, bound)
+
+
+def parsed(data: bytes, name: str, bound: UnitLimit | None = None) -> XmlPart:
+    """Parse a member that is unpacked already; raises as `opened`."""
+    _checked(data, name)
     try:
         text, encoding = decoded(data)
         return XmlPart(name, encoding, Tree(text), bound)
@@ -239,14 +247,24 @@ def opened(archive: Archive, name: str, bound: UnitLimit | None = None) -> XmlPa
 def described(archive: Archive, name: str, bound: UnitLimit, target: OfficeLanguage | None) -> list[XmlPart]:
     """Parse the member with title, subject and language; empty if missing or damaged, because it is not essential."""
     try:
-        part = opened(archive, name, bound)
+        return [describing(opened(archive, name, bound), target)]
     except DamagedDocumentError:
         return []
+
+
+def describing(part: XmlPart, target: OfficeLanguage | None) -> XmlPart:
+    """Add title and subject to the units of a part, and its language to what changes with them."""
     for element in part.tree.found({"dc:title", "dc:subject"}):
         part.add_text(element)
     if target is not None:
         part.closing += (constant(*part.tree.inside(element), target.tag) for element in part.tree.found({"dc:language"}))
-    return [part]
+    return part
+
+
+def text_element(start: str, text: str) -> str:
+    """Return an element such as `<w:t>` with a text, whose white space stays; `start` is the prefix with its colon."""
+    kept = ' xml:space="preserve"' if text != text.strip() or "\n" in text or "  " in text else ""
+    return f"<{start}t{kept}>{written_text(text)}</{start}t>"
 
 
 def signatures(archive: Archive, prefix: str) -> list[Finding]:
@@ -259,7 +277,7 @@ def signatures(archive: Archive, prefix: str) -> list[Finding]:
 class ZippedDocument:
     """A document of several members."""
 
-    def __init__(self, archive: Archive, parts: Sequence[Part], findings: Sequence[Finding] = ()) -> None:
+    def __init__(self, archive: Archive, parts: Sequence[Part], findings: Sequence[Finding]) -> None:
         self._archive, self._parts = archive, parts
         self.findings: tuple[Finding, ...] = tuple(findings)
         self.units: tuple[Unit, ...] = tuple(unit for part in parts for unit in part.units)
