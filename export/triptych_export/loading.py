@@ -83,6 +83,7 @@ LOADERS: Mapping[str, Callable[[Path], registry.Loaded]] = {
     ELMO: load_elmo,
 }
 OURS = (*LOADERS, VAE)
+OF_CHECKPOINTS = ("shortlist", "lower_capitals", "source_language", "target_language", "ignore_config")  # of Transformers
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     WEIGHT_PRECISION: ENCODERS,
@@ -212,8 +213,9 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
         shipped = options.shipped
         if options.precisions is None:
             shipped = (*shipped[:1], INT8_CACHES, *shipped[1:])
+        loaded = replace(loaded, lowers_capitals=options.lower_capitals)
         return TranslationFamily(loaded, pairs, read_pairs(options.shortlist), shipped, ours and options.allow_untrained)
-    _refuse_shortlist(folder, options)
+    _refuse_of_translation(folder, options)
     if isinstance(loaded, GenerationSource):
         if options.translation_languages:
             loaded = ask_to_translate(loaded, options.translation_languages, options.translation_prompt)
@@ -233,8 +235,7 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
 
 def _static(checkpoint: TextCheckpoint, name: str, options: ExportOptions) -> Family:
     """Open a table of vectors or an ELMo."""
-    others = ("shortlist", "source_language", "target_language", "ignore_config", "allow_different")
-    if given := [name for name in others if getattr(options, name)]:
+    if given := [name for name in (*OF_CHECKPOINTS, "allow_different") if getattr(options, name)]:
         raise SourceError(f"{given[0]}: not for {checkpoint.family}, {name}")
     if wrong := [precision for precision in options.precisions or () if precision not in STATIC_PRECISIONS]:
         raise SourceError(f"precision {wrong[0]}: {checkpoint.family} has fp32 only, {name}")
@@ -249,8 +250,8 @@ def _noted(folder: Folder, name: str, value: str) -> Folder:
 def _open_graphs(path: Path, options: ExportOptions, origin: Mapping[str, str] | None = None) -> Opened:
     """Open ONNX files: an encoder if there is a config.json, else a model of plain tensors."""
     folder = Folder(options.config_from or (path.parent if path.is_file() else path))
-    if options.shortlist or options.source_language or options.target_language or options.ignore_config:
-        raise SourceError(f"shortlist, source_language, target_language, ignore_config: not for ONNX files, {path}")
+    if given := [name for name in OF_CHECKPOINTS if getattr(options, name)]:
+        raise SourceError(f"{given[0]}: not for ONNX files, {path}")
     files = find_graphs(path)
     if unknown := [name for name in options.precisions or () if name not in files]:
         raise SourceError(f"precision {', '.join(unknown)}: {path} has {', '.join(files)}, ONNX files are kept as they are")
@@ -273,7 +274,7 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
     if architecture == RNN:
         options = _only_float32(folder, options, "recurrent models")
     if architecture not in CONFIGS:
-        _refuse_shortlist(folder, options)
+        _refuse_of_translation(folder, options)
     if architecture == VAE:
         _only_float32(folder, options, "autoencoders")
         return AutoencoderFamily(load_vae_checkpoint(folder.path), options.valid)
@@ -293,9 +294,9 @@ def _refuse_labels(path: Path, options: ExportOptions) -> None:
         raise SourceError(f"labels, hypothesis_template: only for a {CLIP_MODEL} of transformers; {path} is none")
 
 
-def _refuse_shortlist(folder: Folder, options: ExportOptions) -> None:
-    if options.shortlist:
-        raise SourceError(f"shortlist: only for translation models; {folder.path} is a {_kind(folder)}")
+def _refuse_of_translation(folder: Folder, options: ExportOptions) -> None:
+    if given := [name for name in ("shortlist", "lower_capitals") if getattr(options, name)]:
+        raise SourceError(f"{given[0]}: only for translation models; {folder.path} is a {_kind(folder)}")
 
 
 def _only_float32(folder: Folder, options: ExportOptions, kind: str) -> ExportOptions:

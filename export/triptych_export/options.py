@@ -47,6 +47,8 @@ class ExportOptions:
     labels: Path | None = None  # file with the labels of a zero-shot image classifier (CLIP), one a line
     templates: Sequence[str] = ()  # make a prompt of each label, in place of {}; empty: "This is a photo of {}."
 
+    lower_capitals: bool = False  # a translation model gets sentences in capitals in lower case
+
     # Languages of a decoder-only model that is to translate, and its prompt: see `translation_prompt.ask_to_translate`.
     translation_languages: Sequence[str] = ()
     translation_prompt: str = ""

@@ -27,6 +27,7 @@ class TranslationSource:
     # Members of the manifest's `generation` that differ from its defaults.
     generation: Mapping[str, Any] = field(default_factory=dict)
     splits: bool = True  # whether texts are split into sentences by default
+    lowers_capitals: bool = False  # whether the model gets sentences in capitals in lower case
     family: str = ARCHITECTURE
     provenance: Mapping[str, Any] = field(default_factory=dict)
     samples: Sequence[Pair] = ()

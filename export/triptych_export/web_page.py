@@ -70,6 +70,7 @@ def _settings(bundle: Bundle, precision: str) -> dict[str, Any]:
             **_graphs(bundle, encoder=graphs.encoder, step=graphs.step),
             "tokenizers": manifest.tokenizers,
             "language": manifest.source_languages[0].replace("_", "-") if manifest.splits else "",  # as browsers write it
+            "lowers_capitals": manifest.lowers_capitals,
             "layers": manifest.decoder.layers,
             "heads": manifest.decoder.heads,
             "head_dim": manifest.decoder.head_dim,

@@ -151,8 +151,8 @@ class EngineSentenceTranslator:
         rows = [text.rows[0] for _, text in pairs]
         texts = self.translator.tokenizer.decode([row.shown(row.hypotheses[0].tokens) for row in rows])
         return [
-            (request, SentenceTranslation(text, None, row.hypotheses[0].finish is Finish.LENGTH))
-            for (request, _), row, text in zip(pairs, rows, texts, strict=True)
+            (request, SentenceTranslation(prepared.spelt(0, text), None, row.hypotheses[0].finish is Finish.LENGTH))
+            for (request, prepared), row, text in zip(pairs, rows, texts, strict=True)
         ]
 
     def on_end(self, call: "_SentenceCall") -> None:

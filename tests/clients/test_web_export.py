@@ -67,6 +67,7 @@ def test_embedded_models_run_on_onnxruntime_web(packages: Path, tmp_path: Path) 
 
     assert run("en-de", " I have a cat. Where is the station?\n") == " Ich habe eine Katze. Wo ist der Bahnhof?\n"
     assert run("en-de", "Good morning ! </s>") == "Guten Morgen ! </s>"  # spaces stay, and special tokens are text
+    assert run("en-de", "I HAVE A CAT. Where is the station?") == "ICH HABE EINE KATZE. Wo ist der Bahnhof?"
     assert run("en-de", "I met Dr. Smith.").count(".") == 2  # one sentence
     [ranked] = run("bert-en", "The war ended in the [MASK] century.")
     assert (ranked[0]["label"], round(ranked[0]["score"], 2)) == ("19th", 0.38)

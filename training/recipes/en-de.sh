@@ -62,4 +62,4 @@ average "$work/mean-typed" "$work/typed/model" "$work/mean-usage"
 
 # Beams are worth one to two BLEU; greedy search takes 0.3 to 0.6 times as long.
 echo '{"num_beams": 4}' > "$work/mean-typed/generation_config.json"
-triptych export "$work/mean-typed" --out "$repository" --name en-de --precision int8 --precision int8-caches --valid "$valid" --notes "$here/en-de.md"
+triptych export "$work/mean-typed" --out "$repository" --name en-de --precision int8 --precision int8-caches --lower-capitals --valid "$valid" --notes "$here/en-de.md"

@@ -1,11 +1,11 @@
-"""Spell English as people type it: in capitals, as titles, as in chats, with mistakes. For mix_en_de.py."""
+"""Spell English as people type it: as titles, as in chats, with mistakes. For mix_en_de.py."""
 
 import random
 import re
 
 Pair = tuple[str, str]
 
-SHARES = {"capitals": 0.05, "title": 0.015, "casual": 0.04, "mistyped": 0.05}  # of the pairs
+SHARES = {"title": 0.1, "casual": 0.05, "mistyped": 0.05}  # of the pairs
 LONGEST = 25  # words of a pair that is spelt otherwise
 CHAT = {
     **{
@@ -53,6 +53,7 @@ RARE = {"c", "n", "2", "4", "r", "abt", "2nite", "gr8", "b4", "hafta"}  # seldom
 SHORTENED = re.compile(
     "|".join(rf"\b{re.escape(word)}\b(?!['’])" for word in sorted(CHAT, key=len, reverse=True)), re.IGNORECASE
 )
+SMALL = re.compile(r"(?:an?|and|as|at|but|by|for|from|in|into|nor|of|on|or|the|to|with)", re.IGNORECASE)  # words of titles
 ADDRESS = re.compile(r"://|www\.|@|\w\.\w|\d")
 WORD = re.compile(r"\b[a-z]{5,}\b")
 NEIGHBOURS = {
@@ -69,13 +70,17 @@ def respell(pair: Pair, draw: random.Random) -> Pair:
 
 
 def respelt(pair: Pair, style: str, draw: random.Random) -> Pair:
-    """Spell a pair in a style: both sides in capitals, or the English side as a title, as in a chat or with mistakes."""
+    """Spell the English side in a style."""
     english, german = pair
-    if style == "capitals":
-        return english.upper(), german.upper()
-    if style == "title":
-        return " ".join(word[:1].upper() + word[1:] for word in english.split()), german
-    return (casual if style == "casual" else mistyped)(english, draw), german
+    return {"title": titled, "casual": casual, "mistyped": mistyped}[style](english, draw), german
+
+
+def titled(text: str, draw: random.Random) -> str:
+    """Write the words with capitals; sometimes not the small ones in the middle, and without a full stop."""
+    first, *others = text.split()
+    lowered = draw.random() < 0.6
+    words = (word if lowered and SMALL.fullmatch(word) else word[:1].upper() + word[1:] for word in others)
+    return " ".join((first[:1].upper() + first[1:], *words)).removesuffix("." if draw.random() < 0.5 else "")
 
 
 def casual(text: str, draw: random.Random) -> str:

@@ -352,7 +352,8 @@ def _optional(source: TranslationSource) -> dict[str, Any]:
     frames = {
         side: _filled({code: _filled(asdict(frame)) for code, frame in by_code.items()}) for side, by_code in sides.items()
     }
-    members = {"frames": _filled(frames), "target_tokenizer": TARGET_TOKENIZER if source.target_tokenizer else ""}
+    target_tokenizer = TARGET_TOKENIZER if source.target_tokenizer else ""
+    members = {"frames": _filled(frames), "target_tokenizer": target_tokenizer, "lowers_capitals": source.lowers_capitals}
     return _filled(members) | ({} if source.splits else {"splits": False})
 
 

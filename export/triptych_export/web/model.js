@@ -32,6 +32,12 @@ const TASKS = { translation, "fill-mask": fillMask, "image-classification": clas
 const UNFINISHED = /(?:^|[^\p{L}\p{N}])(?:(?!I)\p{Lu}|Dr|Mrs?|Ms|Prof)\. +$/u;
 const MOST_JOINED = 5; // segments, as in "Prof. J. R. R. Tolkien"
 
+/** Whether a sentence is in capitals; words of fewer than five letters are often acronyms, those with other signs codes. */
+function inCapitals(text) {
+  if (text === text.toLowerCase() || text.toLowerCase().toUpperCase() !== text) return false;
+  return (text.match(/\p{L}/gu) ?? []).length >= 5 && (text.includes(" ") || /^\p{P}*\p{L}+\p{P}*$/u.test(text));
+}
+
 const wide = (values) => BigInt64Array.from(values, BigInt);
 
 /** Translate with greedy search, one sentence at a time. `onText` receives the translation so far. */
@@ -87,13 +93,21 @@ function translation({ settings, graphs, tokenizers: [tokenizer, target], tensor
     return decode(tokens);
   }
 
+  /** A model that knows few texts in capitals gets them in lower case. */
+  async function translateCapitals(sentence, onText, signal) {
+    const [first, ...others] = sentence;
+    const translated = await translateSentence(first + others.join("").toLowerCase(), (part) => onText(part.toUpperCase()), signal);
+    return translated.toUpperCase();
+  }
+
   return async (text, onText = () => {}, signal) => {
     let done = "";
     for (const segment of sentencesOf(text)) {
       const sentence = segment.trim();
       const at = sentence ? segment.indexOf(sentence) : segment.length;
       done += segment.slice(0, at);
-      if (sentence) done += await translateSentence(sentence, (part) => onText(done + part), signal);
+      const translate = settings.lowers_capitals && inCapitals(sentence) ? translateCapitals : translateSentence;
+      if (sentence) done += await translate(sentence, (part) => onText(done + part), signal);
       done += segment.slice(at + sentence.length);
     }
     return done;

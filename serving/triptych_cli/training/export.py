@@ -63,6 +63,11 @@ from triptych_cli.common.options import refuse_given, text_of
     help="Prompt of each label, which replaces {}; several are averaged. Repeatable.  [default: This is a photo of {}.]",
 )
 @click.option(
+    "--lower-capitals",
+    is_flag=True,
+    help="Give a translation model sentences in capitals in lower case, and write their translations in capitals.",
+)
+@click.option(
     "--translation-languages",
     default="",
     metavar="CODES",

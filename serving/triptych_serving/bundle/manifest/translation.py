@@ -147,6 +147,8 @@ class TranslationManifest(Manifest):
     generation            defaults of decoding: max_length (tokens, end of sentence not included); optional: see Generation
     frames                (optional) what stands around the texts of each language: see Frames
     splits                (optional) texts are split into sentences unless a request says otherwise; true by default
+    lowers_capitals       (optional) the model gets sentences in capitals in lower case, and their translations are written in
+                          capitals; false by default
     target_tokenizer      (optional) file name, where target texts have a tokenizer of their own
     alignment             (optional) layer, heads: the cross-attention that the search graph returns as alignment; by default
                           all heads of the last layer
@@ -161,6 +163,7 @@ class TranslationManifest(Manifest):
     generation: Generation
     frames: Frames
     splits: bool
+    lowers_capitals: bool
     target_tokenizer: str  # empty: that of the sources
     alignment: AlignmentHeads
 
@@ -185,6 +188,7 @@ def parse_translation(fields: JsonFields) -> TranslationManifest:
         generation=parse_generation(generation, Generation),
         frames=parse_frames(fields),
         splits=fields.get("splits", bool, True),
+        lowers_capitals=fields.get("lowers_capitals", bool, False),
         target_tokenizer=fields.get("target_tokenizer", str, ""),
         alignment=_parse_alignment(fields, shape),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,9 +46,11 @@ def assemble(texts: Sequence[PreparedText], tokenizer: TranslationTokenizer) -> 
     """Convert finished rows in small steps: yields translations, and None in between."""
     for start in range(0, len(texts), DECODED_TOGETHER):
         some = texts[start : start + DECODED_TOGETHER]
-        every = [(row, hypothesis) for text in some for row in text.rows for hypothesis in row.hypotheses]
-        sentences = tokenizer.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
-        decoded = {id(hypothesis): sentence for (_, hypothesis), sentence in zip(every, sentences, strict=True)}
+        every = [(text, at, one) for text in some for at, row in enumerate(text.rows) for one in row.hypotheses]
+        sentences = tokenizer.decode([text.rows[at].shown(hypothesis.tokens) for text, at, hypothesis in every])
+        decoded = {
+            id(hypothesis): text.spelt(at, sentence) for (text, at, hypothesis), sentence in zip(every, sentences, strict=True)
+        }
         del every
         for text in some:
             yield (yield from _output(text, decoded, tokenizer))
@@ -93,7 +96,7 @@ class GrowingText:
         return "".join((*pieces, self._next_piece(last)))
 
     def _next_piece(self, sentence: str) -> str:
-        piece, self._gap = self._gap + self._pieces.advance(sentence), ""
+        piece, self._gap = self._gap + self._pieces.advance(self.text.spelt(self._done, sentence)), ""
         return piece
 
     @property
@@ -132,7 +135,11 @@ def _spans(
     text: PreparedText, sentences: Sequence[Hypothesis], translated: Sequence[str], tokenizer: TranslationTokenizer
 ) -> tuple[Span, ...]:
     shown = [row.shown(sentence.tokens) for row, sentence in zip(text.rows, sentences, strict=True)]
-    own = [target_spans(one, tokens, tokenizer.decode) for one, tokens in zip(translated, shown, strict=True)]
+
+    def decode(sentence: int, rows: Sequence[Sequence[int]]) -> list[str]:
+        return [text.spelt(sentence, beginning) for beginning in tokenizer.decode(rows)]
+
+    own = [target_spans(one, shown[index], partial(decode, index)) for index, one in enumerate(translated)]
     return joined_spans(text.sentences, translated, own)
 
 

@@ -1,9 +1,9 @@
 """Preprocessing of a translation request: checks, sentence splitting, tokenization, frames."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import islice
+from itertools import islice, repeat
 from operator import itemgetter
 
 from triptych.decoding import DecodingOptions
@@ -14,6 +14,7 @@ from triptych_serving.models.request_cost import NUMBER_BYTES, RowLimit, check_c
 from triptych_serving.models.translation.options import ModelDefaults, ResolvedOptions, may_sample, resolve_options
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import UNFRAMED, FrameTokens, Row
+from triptych_serving.text.capitals import in_capitals, is_sentence_in_capitals
 from triptych_serving.text.languages import LanguagePair, resolve_pair
 from triptych_serving.text.spans import Span, joined_spans
 from triptych_serving.text.tokenizers import is_unicode
@@ -36,6 +37,11 @@ class PreparedText:
     sentences: Sentences
     rows: tuple[Row, ...]
     spans: tuple[Span, ...] = ()  # of all source tokens; empty if no alignment was requested
+    capitals: frozenset[int] = frozenset()  # sentences that the model gets in lower case
+
+    def spelt(self, index: int, translation: str) -> str:
+        """Write a sentence's translation in capitals if the sentence is."""
+        return translation.upper() if index in self.capitals else translation
 
 
 @dataclass(frozen=True)
@@ -114,20 +120,24 @@ class Preprocessor:
         if admit is not None:  # a request that can never be admitted is told so before
             admit(search)
         framing, spans = resolved.pair.framing, search.alignment
+        if not resolved.options.splits:
+            split: Sequence[Sentences] = list(map(whole, texts))
+            names = CONTENTS
+        else:
+            check_texts(texts)
+            split = yield from split_texts(texts, resolved.splitter, resolved.limit)
+            names = SentenceNames(owners=[index for index, sentences in enumerate(split) for _ in sentences.texts])
+        capitals: Sequence[frozenset[int]] = ()
+        if self._manifest.lowers_capitals and split:
+            split, prefixes, capitals = zip(*map(_lowered, split, prefixes or repeat("")), strict=True)
         starts: Sequence[tuple[int, ...]] = ()
         if prefixes:
             room = resolved.options.max_tokens - len(framing.forced)
             starts = yield from self._tokenizer.encode_prefix_steps(prefixes, room)
-        if not resolved.options.splits:
-            split, sentences, names = list(map(whole, texts)), texts, CONTENTS
-        else:
-            check_texts(texts)
-            split = yield from split_texts(texts, resolved.splitter, resolved.limit)
-            sentences = [sentence for sentences in split for sentence in sentences.texts]
-            names = SentenceNames(owners=[index for index, sentences in enumerate(split) for _ in sentences.texts])
         tokens = self._limits.waiting_tokens
+        sentences = [sentence for text in split for sentence in text.texts]
         sources = yield from self._tokenizer.encode_source_steps(sentences, framing, names, spans, tokens)
-        prepared = _rows(split, sources, resolved.options, starts, framing.forced)
+        prepared = _rows(split, capitals, sources, resolved.options, starts, framing.forced)
         if spans:
             self._check_alignments(prepared)
         return prepared
@@ -194,8 +204,18 @@ def _fault(text: str) -> str:
     return "" if is_unicode(text) else NOT_UNICODE
 
 
+def _lowered(text: Sentences, prefix: str) -> tuple[Sentences, str, frozenset[int]]:
+    """Write sentences in capitals, and the prefix of such a one, in lower case; also return the places of the sentences."""
+    found = {place for place, sentence in enumerate(text.texts) if is_sentence_in_capitals(sentence)}
+    if prefix.strip() and not in_capitals(prefix):
+        found -= {0}  # the prefix stays as it is
+    sentences = tuple(one.capitalize() if place in found else one for place, one in enumerate(text.texts))
+    return replace(text, texts=sentences), prefix.capitalize() if 0 in found else prefix, frozenset(found)
+
+
 def _rows(
     split: Sequence[Sentences],
+    capitals: Sequence[frozenset[int]],
     sources: Sequence[EncodedSource],
     resolved: ResolvedOptions,
     prefixes: Sequence[tuple[int, ...]],
@@ -208,7 +228,7 @@ def _rows(
         own = list(islice(rest, len(sentences.texts)))
         rows = tuple(_row(source, resolved, forced) for source in own)
         spans = joined_spans(sentences, sentences.texts, [one.spans for one in own]) if resolved.search.alignment else ()
-        texts.append(PreparedText(sentences, rows, spans))
+        texts.append(PreparedText(sentences, rows, spans, capitals[index] if capitals else frozenset()))
         if prefixes:
             rows[0].prefix += prefixes[index]
     return PreparedRequest(tuple(texts))
