@@ -540,6 +540,27 @@ def test_deepl_client(served: Served, tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(deepl.DeepLException, match="split_sentences: '0' is not supported"):
         client.translate_text("Hello", target_lang="DE", tag_handling="html", split_sentences="0")
     assert client.translate_text("<b>Hello</b>", target_lang="DE", tag_handling="html", split_sentences="1")
+    with pytest.raises(deepl.DeepLException, match="ignore_tags: needs tag_handling"):
+        client.translate_text("Hello", target_lang="DE", ignore_tags=["x"])
+    with pytest.raises(deepl.DeepLException, match="ignore_tags: 65 tags are too many"):
+        client.translate_text("Hello", target_lang="DE", tag_handling="xml", ignore_tags=["x"] * 65)
+
+
+def test_requests_of_weblate_to_deepl(served: Served) -> None:
+    """Its placeholders are elements, and it asks for glossaries first."""
+    assert served.get("/v2/glossary-language-pairs")[1] == {"supported_languages": []}
+    assert served.get("/v2/glossaries")[1] == {"glossaries": []}
+    texts = ['I have <x id="0"></x> cats &amp; <x id="9">one dog</x>.', "<keep>The dog</keep>", "Good morning."]
+    body = {"text": texts, "source_lang": "EN", "target_lang": "DE", "tag_handling": "xml", "ignore_tags": ["x", "keep"]}
+    status, answer, _ = served.post("/v2/translate", {**body, "formality": "default"})
+    assert status == 200
+    first, second, third = (one["text"] for one in answer["translations"])
+    assert '<x id="0"></x>' in first
+    assert '<x id="9">one dog</x>' in first
+    assert first.startswith("Ich habe ")
+    assert second == texts[1]
+    assert third == "Guten Morgen."
+    assert [one["billed_characters"] for one in answer["translations"]] == list(map(len, texts))
 
 
 def test_openai_client(served: Served) -> None:

@@ -1,11 +1,11 @@
-"""Spell English as people type it: as titles, as in chats, with mistakes. For mix_en_de.py."""
+"""Spell English as people type it: as titles, as in chats, with words in capitals, with mistakes. For mix_en_de.py."""
 
 import random
 import re
 
 Pair = tuple[str, str]
 
-SHARES = {"title": 0.1, "casual": 0.05, "mistyped": 0.05}  # of the pairs
+SHARES = {"title": 0.08, "casual": 0.05, "stressed": 0.05, "mistyped": 0.05}  # of the pairs
 LONGEST = 25  # words of a pair that is spelt otherwise
 CHAT = {
     **{
@@ -56,6 +56,7 @@ SHORTENED = re.compile(
 SMALL = re.compile(r"(?:an?|and|as|at|but|by|for|from|in|into|nor|of|on|or|the|to|with)", re.IGNORECASE)  # words of titles
 ADDRESS = re.compile(r"://|www\.|@|\w\.\w|\d")
 WORD = re.compile(r"\b[a-z]{5,}\b")
+LOWER = re.compile(r"[a-z'’]{2,}[.,:;!?]?")
 NEIGHBOURS = {
     letter: near for row in ("qwertyuiop", "asdfghjkl", "zxcvbnm") for letter, near in zip(row, row[1:] + row[-2], strict=True)
 }
@@ -72,7 +73,7 @@ def respell(pair: Pair, draw: random.Random) -> Pair:
 def respelt(pair: Pair, style: str, draw: random.Random) -> Pair:
     """Spell the English side in a style."""
     english, german = pair
-    return {"title": titled, "casual": casual, "mistyped": mistyped}[style](english, draw), german
+    return STYLES[style](english, draw), german
 
 
 def titled(text: str, draw: random.Random) -> str:
@@ -100,6 +101,17 @@ def _shortened(word: str, draw: random.Random) -> str:
     return short if draw.random() < (0.05 if short in RARE else 0.5) else word
 
 
+def stressed(text: str, draw: random.Random) -> str:
+    """Write one to three words that follow each other in capitals, as in "do NOT touch it"."""
+    words, length = text.split(), draw.choice((1, 1, 1, 2, 3))
+    lowered = [words[0][:1].lower() + words[0][1:], *words[1:]]
+    starts = [at for at in range(len(words) - length + 1) if all(map(LOWER.fullmatch, lowered[at : at + length]))]
+    if starts:
+        at = draw.choice(starts)
+        words[at : at + length] = map(str.upper, words[at : at + length])
+    return " ".join(words)
+
+
 def mistyped(text: str, draw: random.Random) -> str:
     """Mistype one word, or two of a long text: two letters swapped, one missing, doubled or replaced by its neighbour."""
     for _ in range(1 + (len(text.split()) > 8)):
@@ -112,3 +124,6 @@ def mistyped(text: str, draw: random.Random) -> str:
         wrong = draw.choice((two + one, two, one + one + two, NEIGHBOURS[one] + two))
         text = text[:at] + wrong + text[at + 2 :]
     return text
+
+
+STYLES = {"title": titled, "casual": casual, "stressed": stressed, "mistyped": mistyped}

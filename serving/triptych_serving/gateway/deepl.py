@@ -1,6 +1,7 @@
 """The API of DeepL (https://developers.deepl.com/docs): text and documents, for its official clients with `server_url`."""
 
 import asyncio
+import re
 import secrets
 from typing import Any
 
@@ -21,8 +22,11 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "formality": ("default", "prefer_more", "prefer_less"),
     "context": ("",),
     **dict.fromkeys(("glossary_id", "style_id", "translation_memory_id", "output_format"), ()),
-    **dict.fromkeys(("glossary_ids", "custom_instructions", "non_splitting_tags", "splitting_tags", "ignore_tags"), ([],)),
+    **dict.fromkeys(("glossary_ids", "custom_instructions", "splitting_tags"), ([],)),
 }
+TAGGED = ("html", "xml")
+KEPT = 'translate="no"'  # the attribute of elements whose content stays
+MOST_IGNORED = 64  # tags
 SPLIT = {
     "0": translation_pb2.SPLIT_SENTENCES_OFF,
     "1": translation_pb2.SPLIT_SENTENCES_AUTO,
@@ -35,19 +39,35 @@ async def translate_texts(call: HttpCall) -> dict[str, object]:
     given.refuse(UNSUPPORTED)
     texts, _ = given.take_texts("text")
     source, target = given.take("source_lang", str, ""), given.take("target_lang", str)
-    handling = given.get("tag_handling")
-    if handling not in (None, "html"):
-        raise invalid(f"tag_handling: {shortened(handling, 40)} is not supported; html is")
+    handling, ignored = given.get("tag_handling"), _ignored(given)
+    if handling not in (None, *TAGGED):
+        raise invalid(f"tag_handling: {shortened(handling, 40)} is not supported; {' and '.join(TAGGED)} are")
     if handling:
         given.refuse({"split_sentences": (1, "1", "nonewlines")})  # documents are always split
+    elif ignored:
+        raise invalid(f"ignore_tags: needs tag_handling, {' or '.join(TAGGED)}")
     options = translation_pb2.DecodingOptions(split_sentences=_split(given))
-    found, sources = await translate(call, texts, source, target, options, html=bool(handling))
+    tag = f"<(?:{'|'.join(map(re.escape, ignored))})" if ignored else "(?!)"  # which occurs nowhere
+    size = sum(map(len, texts))
+    marked = await call.offload(size, lambda: [re.sub(rf"{tag}(?=[\s/>])", rf"\g<0> {KEPT}", text) for text in texts])
+    found, sources = await translate(call, marked, source, target, options, html=bool(handling))
+    translated = await call.offload(size, lambda: [re.sub(f"({tag}) {KEPT}", r"\1", one.translated_text) for one in found])
     return {
         "translations": [
-            {"detected_source_language": code.code.upper(), "text": one.translated_text, "billed_characters": len(text)}
-            for one, text, code in zip(found, texts, sources, strict=True)
+            {"detected_source_language": code.code.upper(), "text": translation, "billed_characters": len(text)}
+            for translation, text, code in zip(translated, texts, sources, strict=True)
         ]
     }
+
+
+async def glossary_pairs(call: HttpCall) -> dict[str, list[Any]]:
+    await call.ready_models()
+    return {"supported_languages": []}
+
+
+async def glossaries(call: HttpCall) -> dict[str, list[Any]]:
+    await call.ready_models()
+    return {"glossaries": []}
 
 
 async def languages(call: HttpCall) -> list[dict[str, object]]:
@@ -104,6 +124,15 @@ async def _document(call: HttpCall) -> StoredDocument:
     return document
 
 
+def _ignored(given: Json) -> list[str]:
+    """Return the names of tags whose content stays: a list, or separated by commas as in forms."""
+    texts = given.take_texts("ignore_tags")[0] if given.get("ignore_tags") else []
+    names = [one.strip() for text in texts for one in text.split(",") if one.strip()]
+    if len(names) > MOST_IGNORED:
+        raise invalid(f"ignore_tags: {len(names):,} tags are too many, at most {MOST_IGNORED} are allowed")
+    return names
+
+
 def _split(given: Json) -> translation_pb2.SplitSentences.ValueType:
     value = given.get("split_sentences")
     value = "1" if value is None else str(value)
@@ -118,6 +147,8 @@ API = Api(
         ApiRoute("/v2/translate", translate_texts, summary="Translate texts."),
         ApiRoute("/v2/languages", languages, ("GET", "POST"), "List source or target languages."),
         ApiRoute("/v2/usage", usage, ("GET", "POST"), "Report usage, which is not limited."),
+        ApiRoute("/v2/glossary-language-pairs", glossary_pairs, ("GET",), "List languages of glossaries: there are none."),
+        ApiRoute("/v2/glossaries", glossaries, ("GET",), "List glossaries: there are none."),
         ApiRoute("/v2/document", upload, summary="Translate a document."),
         ApiRoute("/v2/document/{id}", status, summary="Ask whether a document is translated."),
         ApiRoute("/v2/document/{id}/result", result, ("GET", "POST"), "Fetch a translated document."),
