@@ -40,9 +40,9 @@ from triptych_serving.runtime.session import Session
 from triptych_training.data.batches import pad
 from triptych_training.decoding.greedy import greedy
 
-from ..fixtures.archives import unpacked
 from ..fixtures.huggingface import VARIANTS, small_model
 from ..fixtures.json_files import edit_json
+from ..fixtures.optimum import optimum
 from ..fixtures.quick_trials import quick_trials  # noqa: F401
 from ..fixtures.sentences import SENTENCES
 
@@ -116,7 +116,7 @@ class Loaded:
         if case.unknown:
             edit_json(path / "config.json", model_type=case.unknown)
         self.folder = open_folder(str(path))
-        loaded = keep_files(self.folder, weight_graphs(unpacked("optimum") / case.family)) if case.kept else load(self.folder)
+        loaded = keep_files(self.folder, weight_graphs(optimum(case.family))) if case.kept else load(self.folder)
         assert isinstance(loaded, TranslationSource)
         self.source = loaded
 
@@ -149,7 +149,7 @@ class Comparison(Loaded):
     def export(self, models: Path) -> Path:
         """Export the files of Optimum alone, and compare few texts: the tests compare more."""
         (self.folder.path / "model.safetensors").unlink()
-        shutil.copytree(unpacked("optimum") / self.case.family, self.folder.path, dirs_exist_ok=True)
+        shutil.copytree(optimum(self.case.family), self.folder.path, dirs_exist_ok=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(translation, "RANDOM_SENTENCES", translation.FEWEST_SENTENCES)
             patch.setattr(translation, "RANDOM_LENGTH", 10)
@@ -289,7 +289,7 @@ def test_sources_of_files_that_are_kept_end_only_where_the_tokenizer_ends_them(k
     shutil.copytree(kept.folder.path, tmp_path / "bare")
     edit_json(tmp_path / "bare/tokenizer.json", post_processor=None)
     edit_json(tmp_path / "bare/tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
-    source = keep_files(open_folder(str(tmp_path / "bare")), weight_graphs(unpacked("optimum") / kept.case.family))
+    source = keep_files(open_folder(str(tmp_path / "bare")), weight_graphs(optimum(kept.case.family)))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "bare")
     assert isinstance(source, TranslationSource)
     assert source.target_tokenizer is not None

@@ -16,39 +16,16 @@ from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.tasks import TEXT_CLASSIFICATION_TASK
 from triptych_serving.models.text.text_model import TextModel
 
-from ..fixtures.archives import unpacked
+from ..fixtures.optimum import LABELS, optimum, small_bert, small_vit
 from ..fixtures.sentences import SENTENCES
 from .test_huggingface_images import as_png, pictures
 from .text_checkpoints import save_checkpoint, word_pieces
-
-LABELS = 5
-SHAPE = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40, "num_labels": LABELS}
-
-
-@torch.no_grad()
-def filled(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
-    """Give a model large weights, the same every time."""
-    torch.manual_seed(7)
-    for name, parameter in model.named_parameters():
-        parameter.normal_(mean=1.0 if parameter.ndim == 1 and name.endswith("weight") else 0.0, std=0.3)
-    return model.eval()
-
-
-def small_bert() -> transformers.PreTrainedModel:
-    """A text classifier with the published names of inputs and outputs."""
-    config = transformers.BertConfig(**SHAPE, vocab_size=400, max_position_embeddings=64)
-    return filled(transformers.BertForSequenceClassification(config))
-
-
-def small_vit() -> transformers.PreTrainedModel:
-    """An image classifier of 32 x 32 pixels."""
-    return filled(transformers.ViTForImageClassification(transformers.ViTConfig(**SHAPE, image_size=32, patch_size=8)))
 
 
 def bundle_of(folder: Path, name: str) -> Path:
     """Put the model's ONNX file in place of its weights, and export the folder."""
     (folder / "model.safetensors").unlink()
-    shutil.copy(unpacked("optimum") / name / "model.onnx", folder)
+    shutil.copy(optimum(name) / "model.onnx", folder)
     bundle = export(folder, ExportOptions(folder.parent / "models", name=name), lambda _: None)
     assert read_manifest(bundle).parity["fp32"]["samples"] >= 32
     return bundle

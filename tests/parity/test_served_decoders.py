@@ -31,6 +31,7 @@ from triptych_text.steps import finish
 from ..fixtures.archives import unpacked
 from ..fixtures.decoders import small_decoder
 from ..fixtures.json_files import edit_json
+from ..fixtures.optimum import optimum
 from ..fixtures.quick_trials import quick_trials  # noqa: F401
 from ..fixtures.sentences import SENTENCES
 from ..fixtures.toy import TEXT_GENERATION_MODELS
@@ -80,7 +81,7 @@ def save_file(folder: Path) -> Any:
     model = small_decoder("gpt2", folder)
     (folder / "model.safetensors").unlink()
     edit_json(folder / "config.json", model_type="gpt_new")
-    onnx.save(merged(onnx.load(unpacked("optimum") / "gpt2/model.onnx")), folder / FILE)
+    onnx.save(merged(onnx.load(optimum("gpt2") / "model.onnx")), folder / FILE)
     return model
 
 
