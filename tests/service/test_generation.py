@@ -321,6 +321,44 @@ def test_openai_chat(served: Served, openai_client: openai.OpenAI) -> None:
             openai_client.chat.completions.create(**{**shared, **refused}, stream=True)
 
 
+def test_openai_responses(served: Served, openai_client: openai.OpenAI) -> None:
+    """Answers are those of the chats with the same messages, whole and as events."""
+    chat = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello!"}]
+    options: dict[str, Any] = {"model": "llama", "temperature": 0.9, "top_p": 0.9}
+    expected = openai_client.chat.completions.create(messages=chat, max_tokens=9, seed=3, **options)  # type: ignore[call-overload]
+    parts: Any = [{"role": "user", "content": [{"type": "input_text", "text": "Hello!"}]}]
+    shared: dict[str, Any] = {**options, "instructions": "Be kind.", "max_output_tokens": 9, "extra_body": {"seed": 3}}
+    shared |= {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    whole = openai_client.responses.create(input=parts, **shared)
+    assert whole.output_text == expected.choices[0].message.content
+    assert (whole.status, whole.model) == ("incomplete", "llama")
+    assert whole.incomplete_details is not None
+    assert whole.incomplete_details.reason == "max_output_tokens"
+    assert whole.usage is not None
+    assert (whole.usage.input_tokens, whole.usage.total_tokens) == (
+        expected.usage.prompt_tokens,
+        expected.usage.total_tokens,
+    )
+    assert len(whole.output[0].content[0].logprobs) == 9
+    events = list(openai_client.responses.create(input=parts, **{**shared, "model": None}, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    pieces = [event for event in events if event.type == "response.output_text.delta"]
+    assert "".join(event.delta for event in pieces) == whole.output_text
+    assert sum(len(event.logprobs) for event in pieces) == 9
+    assert events[-1].type == "response.incomplete"
+    assert events[-1].response.output_text == whole.output_text
+    assert events[-1].response.model == "llama"
+    for refused, problem in (
+        ({"input": []}, "input: must be a text or a list"),
+        ({"input": [{"type": "function_call", "name": "f"}]}, r"input\[0\].type: 'function_call' is not supported"),
+        ({"input": "Hi", "previous_response_id": "resp_1"}, "previous_response_id: 'resp_1' is not supported"),
+        ({"input": "Hi", "max_output_tokens": 10_000}, "max_output_tokens: 10000 is above"),
+        ({"input": "Hi", "text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema: missing"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=problem):
+            openai_client.responses.create(**{**shared, **refused}, stream=True)
+
+
 PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},

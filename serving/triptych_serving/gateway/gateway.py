@@ -9,7 +9,7 @@ from pathlib import PurePath
 import grpc
 from starlette.responses import JSONResponse, Response
 
-from triptych_serving.gateway import connect, deepl, huggingface, libretranslate, open_inference, openai, rerank, tei
+from triptych_serving.gateway import connect, deepl, huggingface, libretranslate, open_inference, openai, rerank, responses, tei
 from triptych_serving.gateway.app import make_application
 from triptych_serving.gateway.call import GatewayParts, HttpCall
 from triptych_serving.gateway.http_server import HttpPort
@@ -27,7 +27,7 @@ from triptych_serving.security.tls import Certificates
 
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 INDEX, SETTINGS = "index.html", "settings.json"
-APIS = (libretranslate.API, deepl.API, openai.API, rerank.API, tei.API, huggingface.API, open_inference.API)
+APIS = (libretranslate.API, deepl.API, openai.API, responses.API, rerank.API, tei.API, huggingface.API, open_inference.API)
 
 
 def make_gateway(

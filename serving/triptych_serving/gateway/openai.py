@@ -25,7 +25,8 @@ from triptych_serving.gateway.route import Api, ApiRoute, http_status, renamed, 
 from triptych_serving.rpc.direct_calls import RpcError
 
 STARTED = int(time.time())  # "created" of the models, whose age is unknown
-SERVICE = "/triptych.v1.TextGenerationService"
+SERVICE = "triptych.v1.TextGenerationService"
+STREAM = f"/{SERVICE}/GenerateStream"
 FINISH: Mapping[int, str] = {translation_pb2.FINISH_REASON_STOP: "stop", translation_pb2.FINISH_REASON_LENGTH: "length"}
 TYPES = {
     **dict.fromkeys((400, 413), "invalid_request_error"),
@@ -156,7 +157,7 @@ class Answer:
         if not tokens:
             return None
         if self.chat:
-            return {"content": [{**_token(each), "top_logprobs": list(map(_token, each.top))} for each in tokens]}
+            return {"content": [{**token_of(each), "top_logprobs": list(map(token_of, each.top))} for each in tokens]}
         offsets = []
         for each in tokens:
             offsets.append(self.ends[number])
@@ -178,7 +179,7 @@ async def completions(call: HttpCall) -> Any:
 
 async def chat_completions(call: HttpCall) -> Any:
     given = await call.json()
-    messages = [_message(f"messages[{index}]", each) for index, each in enumerate(given.take("messages", list))]
+    messages = [chat_message(f"messages[{index}]", each) for index, each in enumerate(given.take("messages", list))]
     if not messages:
         raise invalid("messages: the list is empty, must have at least one message")
     top = {"top_logprobs": given.take("top_logprobs", int, 0)}
@@ -199,7 +200,7 @@ async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Any
     given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
     # A schema may be as large as a body.
     rules = {} if given.keys().isdisjoint(RULES) else await call.parts.threads.run_in_thread(_rules, given)
-    values = {**_values(given), **rules, **own}
+    values = {**generation_fields(given), **rules, **own}
     limit = "max_tokens" if given.get("max_completion_tokens") is None else "max_completion_tokens"
     schema = "structured_outputs.json" if given.get("response_format") is None else "response_format"
     names = {"max_tokens": limit, "options.max_length": limit, "json_schema": schema, "regex": "structured_outputs.regex"}
@@ -215,16 +216,19 @@ async def _generate(call: HttpCall, given: Json, answer: Answer, values: Mapping
     options = as_object(given.get("stream_options") or {}, "stream_options")
     usage = options.take("include_usage", bool, False)
     if given.take("stream", bool, False):
-        if not answer.model:  # pieces do not name it, but no other can accept the request
-            able = (one.name for one in await call.ready_models() if SERVICE[1:] in one.services)
-            answer.model = next(able, "")
+        answer.model = answer.model or await generator_name(call)  # pieces do not name it
         request = pb.GenerateStreamRequest(**values)
-        events = call.stream(f"{SERVICE}/GenerateStream", request, pb.GenerateStreamResponse)
+        events = call.stream(STREAM, request, pb.GenerateStreamResponse)
         first = await call.while_connected(anext(events))  # an error of the request has a status of its own
         return StreamingResponse(_events(answer, first, events, usage), media_type="text/event-stream")
     response = await call.ask(pb.GenerateRequest(**values))
     answer.model = response.model
     return await call.offload(response.ByteSize(), _whole, answer, response)
+
+
+async def generator_name(call: HttpCall) -> str:
+    """Return the name of the model that requests without a name use; no other can accept them."""
+    return next((one.name for one in await call.ready_models() if SERVICE in one.services), "")
 
 
 def _whole(answer: Answer, response: pb.GenerateResponse) -> dict[str, Any]:
@@ -275,7 +279,7 @@ def _pieces(
             yield answer.choice(*place, choice.text[sent.get(place, 0) :], finish=choice.finish_reason, chunk=True)
 
 
-def _values(given: Json) -> dict[str, Any]:
+def generation_fields(given: Json) -> dict[str, Any]:
     """Return the fields of GenerateRequest that completions and chats share."""
     values = given.take_given(SHARED)
     if given.get("stop") not in (None, []):
@@ -300,16 +304,21 @@ def _rules(given: Json) -> dict[str, Any]:
     found = {"regex": rules.take_rules("regex")} if rules.get("regex") is not None else {}
     if rules.get("json") is not None:
         found["json_schema"] = rules.take_schema("json")
-    kind = shape.take("type", str, "text")
-    if kind not in ("text", "json_object", "json_schema"):
-        raise invalid(f"response_format.type: {kind[:40]!r} is not text, json_object or json_schema")
-    if found and kind != "text":
+    shaped = format_rules(shape, "json_schema")
+    if found and shaped:
         raise invalid("response_format: is set beside structured_outputs; send one of them")
+    return found | shaped
+
+
+def format_rules(shape: Json, holder: str = "") -> dict[str, str]:
+    """Return the rules of a format; its member `holder` has the schema, if it is not there itself."""
+    kind = shape.take("type", str, "text")
     if kind == "json_schema":
-        found["json_schema"] = as_object(shape.get("json_schema"), "response_format.json_schema").take_schema("schema")
-    elif kind == "json_object":
-        found["json_schema"] = '{"type": "object"}'
-    return found
+        outer = as_object(shape.get(holder), f"{shape.path}{holder}") if holder else shape
+        return {"json_schema": outer.take_schema("schema")}
+    if kind not in ("text", "json_object"):
+        raise invalid(f"{shape.path}type: {kind[:40]!r} is not text, json_object or json_schema")
+    return {"json_schema": '{"type": "object"}'} if kind == "json_object" else {}
 
 
 def error_body(error: RpcError, status: int) -> Mapping[str, Any]:
@@ -326,14 +335,15 @@ def _texts(given: Json, name: str) -> list[str]:
     return given.take_texts(name)[0]
 
 
-def _message(name: str, value: object) -> pb.ChatMessage:
+def chat_message(name: str, value: object, kinds: Sequence[str] = ("text",)) -> pb.ChatMessage:
+    """Convert a message, whose content may be in parts of these kinds. Raises RpcError: it is none; names its member."""
     message = as_object(value, name)
     message.refuse(CALLS)
     content = message.get("content")
     if isinstance(content, list):
         parts = [as_object(part, f"{name}.content[{index}]") for index, part in enumerate(content)]
-        if any(part.get("type") != "text" for part in parts):
-            raise invalid(f"{name}.content: only parts of type text are supported")
+        if any(part.get("type") not in kinds for part in parts):
+            raise invalid(f"{name}.content: only parts of type {', '.join(kinds)} are supported")
         content = "".join(part.take("text", str) for part in parts)
     if not isinstance(content, str):
         raise invalid(f"{name}.content: must be a string, or a list of parts of type text")
@@ -348,16 +358,21 @@ def _best_of(tokens: Sequence[pb.TokenLogprob]) -> dict[str, float]:
     return found
 
 
-def _token(token: pb.TokenLogprob) -> dict[str, Any]:
+def token_of(token: pb.TokenLogprob) -> dict[str, Any]:
+    """Convert a token with its log-probability."""
     return {"token": token.token, "logprob": token.logprob, "bytes": list(token.bytes)}
 
 
+def token_counts(generations: Sequence[pb.Generation]) -> tuple[int, int, int]:
+    """Count the tokens of prompts, of texts, and those of prompts that were cached."""
+    prompt, cached = (sum(getattr(each, f"{kind}_token_count") for each in generations) for kind in ("prompt", "cached"))
+    return prompt, sum(choice.token_count for each in generations for choice in each.choices), cached
+
+
 def _usage(generations: Sequence[pb.Generation]) -> dict[str, Any]:
-    prompt = sum(each.prompt_token_count for each in generations)
-    completion = sum(choice.token_count for each in generations for choice in each.choices)
-    cached = {"cached_tokens": sum(each.cached_token_count for each in generations)}
+    prompt, completion, cached = token_counts(generations)
     counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-    return {**counts, "prompt_tokens_details": cached}
+    return {**counts, "prompt_tokens_details": {"cached_tokens": cached}}
 
 
 def _event(body: Mapping[str, Any]) -> bytes:
