@@ -135,7 +135,9 @@ def _open(choice: ModelChoice) -> Iterator[Generate]:
 
         def ask_engine(prompt: Prompt, options: DecodingOptions, **arguments: Any) -> Iterator[Any]:
             given: dict[str, Any] = (
-                {"prompts": [prompt]} if isinstance(prompt, str) else {"messages": [ChatMessage(**each) for each in prompt]}
+                {"prompts": [prompt]}
+                if isinstance(prompt, str)
+                else {"messages": [ChatMessage(each["role"], each["content"]) for each in prompt]}
             )
             yield from registry.find_generator(selector).stream(GenerationRequest(options=options, **given, **arguments))
 

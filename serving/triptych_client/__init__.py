@@ -35,7 +35,7 @@ from triptych_client.errors import (
     UnavailableError,
     UnimplementedError,
 )
-from triptych_client.generation import Generation, GenerationChoice, TokenLogprob
+from triptych_client.generation import Generation, GenerationChoice, TokenLogprob, ToolCall
 from triptych_client.results import (
     AlignmentHeads,
     Attention,
@@ -139,6 +139,7 @@ __all__ = [
     "Tensor",
     "Timing",
     "TokenLogprob",
+    "ToolCall",
     "TranslatedDocument",
     "Translation",
     "TranslationScore",

@@ -242,6 +242,11 @@ class GenerateArguments(OptionsArguments, total=False):
     """A regular expression, without look-around, that the whole text matches; not with `json_schema`."""
     template_variables: Mapping[str, bool | float | str]
     """Variables of the model's chat template, such as `{"enable_thinking": False}`; for chats alone."""
+    tools: Sequence[Mapping[str, Any]]
+    """Functions that the answer of a chat may call, with `name`, `description` and `parameters` (a JSON schema, text or dict);
+    or as in OpenAI's API."""
+    tool_choice: str
+    """"auto", "none", "required", or the name of the function that the answer calls; "auto" by default."""
 
 
 class CompleteImageArguments(OptionsArguments, total=False):

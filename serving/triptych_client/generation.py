@@ -1,7 +1,7 @@
 """Text generation: results, and its entries in the table of unary calls."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from triptych.v1 import text_generation_pb2 as pb
@@ -10,8 +10,11 @@ from triptych_client.messages import fill
 from triptych_client.results import FinishReason, Served
 from triptych_client.tasks import UnaryTask, method_of
 
-Prompt: TypeAlias = str | Sequence[Mapping[str, str]]
-"""A text to continue, or a chat: messages such as `{"role": "user", "content": "Hello!"}`."""
+MEMBERS = frozenset(pb.ChatMessage.DESCRIPTOR.fields_by_name)  # of a message
+
+Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""A text to continue, or a chat: messages such as `{"role": "user", "content": "Hello!"}`. With `tools`, messages may also have
+`tool_calls`, those of an earlier choice, or `tool_call_id` and `name`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,17 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a function, which the caller makes."""
+
+    id: str
+    """For `tool_call_id` of the message with the result."""
+    name: str
+    arguments: str
+    """A JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationChoice:
     """One generated text."""
 
@@ -41,6 +55,8 @@ class GenerationChoice:
     """Only with `return_scores`."""
     tokens: tuple[TokenLogprob, ...]
     """Only with `top_logprobs`."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of `tools`, which are not in the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +95,8 @@ GENERATE_STREAM = GENERATE.using(*method_of(pb, "TextGenerationService", "Genera
 
 def request_for(task: UnaryTask[Generation], prompt: Prompt, arguments: Mapping[str, Any]) -> Any:
     """Make the request for one prompt or chat. Raises TypeError if it is neither."""
+    if tools := arguments.get("tools"):
+        arguments = {**arguments, "tools": [_function(tool) for tool in tools]}
     if isinstance(prompt, str):
         return task.request_with([prompt], arguments)
     takes = "generate takes a text, or messages with the texts role and content"
@@ -86,9 +104,20 @@ def request_for(task: UnaryTask[Generation], prompt: Prompt, arguments: Mapping[
         raise TypeError(f"{takes}; the prompt is of type {type(prompt).__name__}")
     messages = list(prompt)
     for index, message in enumerate(messages):
-        is_message = isinstance(message, Mapping) and message.keys() == {"role", "content"}
-        if not is_message or not all(isinstance(value, str) for value in message.values()):
+        is_message = isinstance(message, Mapping) and {"role", "content"} <= message.keys() <= MEMBERS
+        if not is_message or not all(isinstance(value, str) for name, value in message.items() if name != "tool_calls"):
             raise TypeError(f"{takes}; message {index} is {message!r:.80}")
     request = task.request_with([], arguments)
-    request.messages.extend(fill(pb.ChatMessage, message) for message in messages)
+    request.messages.extend(fill(pb.ChatMessage, _with_calls(message)) for message in messages)
     return request
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of a function; in OpenAI's API it is a member, and has members for which there are no fields."""
+    function = tool.get("function", tool)
+    return {name: function[name] for name in pb.Tool.DESCRIPTOR.fields_by_name if name in function}
+
+
+def _with_calls(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    calls = [asdict(call) if isinstance(call, ToolCall) else call for call in message.get("tool_calls", ())]
+    return {**message, "tool_calls": calls}

@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
 
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from triptych.decoding import DecodingOptions
 from triptych.v1 import attention_pb2, model_pb2, translation_pb2
@@ -20,6 +21,8 @@ MessageType = TypeVar("MessageType", bound=Message)
 Result = TypeVar("Result")
 # The only arguments whose names differ from those on the wire.
 WIRE_NAMES = {"source_language": "source_language_code", "target_language": "target_language_code"}
+
+JSON_FIELDS = ("json_schema", "parameters", "arguments")  # texts, which may be given as dicts
 
 PROBLEMS = (TypeError, ValueError, OverflowError, AttributeError)  # of protobuf with a value; the last two with a Struct
 
@@ -65,8 +68,11 @@ def _wire_value(field: Any, value: Any) -> Any:
     most = {field.TYPE_UINT32: 2**32 - 1, field.TYPE_UINT64: 2**64 - 1}.get(field.type)
     if most and isinstance(value, int) and not 0 <= value <= most:
         raise ValueError(f"{field.name} is {value}, must be from 0 to {most:,}")
-    if field.name == "json_schema" and isinstance(value, Mapping):
+    if field.name in JSON_FIELDS and isinstance(value, Mapping):
         return json.dumps(value)
+    if field.is_repeated and field.message_type and isinstance(value, list):
+        kind = GetMessageClass(field.message_type)
+        return [fill(kind, one) if isinstance(one, Mapping) else one for one in value]
     if field.enum_type is not None:
         numbers = {name: number for number, name in enum_names(field.enum_type).items()}
         if value not in numbers:

@@ -237,7 +237,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         r"messages\[0\].role: 'robot' is unknown, it must be one of: system",
     ),
     "role of the template": (
-        {"prompt": [{"role": "tool", "content": "x"}]},
+        {"prompt": [{"role": "developer", "content": "x"}]},
         "messages: the model's chat template rejects them: unknown",
     ),
     "stop": ({"stop": ["x" * 10_000]}, r"stop\[0\]: 10,000 characters are too long, at most 256"),
@@ -350,13 +350,109 @@ def test_openai_responses(served: Served, openai_client: openai.OpenAI) -> None:
     assert events[-1].response.model == "llama"
     for refused, problem in (
         ({"input": []}, "input: must be a text or a list"),
-        ({"input": [{"type": "function_call", "name": "f"}]}, r"input\[0\].type: 'function_call' is not supported"),
+        ({"input": [{"type": "reasoning", "summary": []}]}, r"input\[0\].type: 'reasoning' is not supported"),
         ({"input": "Hi", "previous_response_id": "resp_1"}, "previous_response_id: 'resp_1' is not supported"),
         ({"input": "Hi", "max_output_tokens": 10_000}, "max_output_tokens: 10000 is above"),
         ({"input": "Hi", "text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema: missing"),
     ):
         with pytest.raises(openai.BadRequestError, match=problem):
             openai_client.responses.create(**{**shared, **refused}, stream=True)
+
+
+UNITS = {"type": "object", "properties": {"unit": {"enum": ["C", "F"]}}, "required": ["unit"], "additionalProperties": False}
+WEATHER = {"name": "get_weather", "description": "Tells the weather.", "parameters": UNITS}
+QUESTION: list[Any] = [{"role": "user", "content": "Hello!"}]
+
+
+def use_template(served: Served, template: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "template").write_text(template)
+    monkeypatch.setattr(served.generator, "chat", ChatEncoder(ChatTemplate(folder / "template", {}), served.tokenizer))
+
+
+def test_calls_of_functions(
+    served: Served, openai_client: openai.OpenAI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same call from all clients, whole and as a stream; and what is made of its result."""
+    template = "{{ tools | length if tools }}{% for message in messages %}{{ message | tojson | length }}{% endfor %}"
+    use_template(served, template, tmp_path, monkeypatch)
+    found = served.client.generate(QUESTION, tools=[WEATHER], tool_choice="required", max_tokens=80).choices[0]
+    [call] = found.tool_calls
+    assert (found.text, call.name) == ("", "get_weather")
+    assert json.loads(call.arguments)["unit"] in ("C", "F")
+    with served.client.generate_stream(QUESTION, tools=[WEATHER], tool_choice="get_weather", max_tokens=80) as pieces:
+        assert not list(pieces)
+        assert pieces.generation.choices[0].tool_calls[0].arguments == call.arguments
+    tools: Any = [{"type": "function", "function": {**WEATHER, "strict": True}}]
+    chosen: Any = {"type": "function", "function": {"name": "get_weather"}}
+    chat: dict[str, Any] = {"model": "llama", "messages": QUESTION, "tools": tools, "tool_choice": chosen, "max_tokens": 80}
+    whole = openai_client.chat.completions.create(**chat).choices[0]
+    assert (whole.finish_reason, whole.message.content) == ("tool_calls", None)
+    assert whole.message.tool_calls[0].function.arguments == call.arguments
+    *_, last = openai_client.chat.completions.create(**chat, stream=True)
+    assert last.choices[0].finish_reason == "tool_calls"
+    assert last.choices[0].delta.tool_calls[0].function.arguments == call.arguments
+    flat: Any = [{"type": "function", **WEATHER}]
+    asked: dict[str, Any] = {
+        "model": "llama",
+        "input": "Hello!",
+        "tools": flat,
+        "tool_choice": "required",
+        "max_output_tokens": 80,
+    }
+    response = openai_client.responses.create(**asked)
+    assert [item.arguments for item in response.output] == [call.arguments]
+    events = {event.type: event for event in openai_client.responses.create(**asked, stream=True)}
+    assert events["response.function_call_arguments.done"].arguments == call.arguments
+    assert "response.output_text.done" not in events
+
+    result = {"role": "tool", "content": "sunny", "tool_call_id": call.id}
+    ours = served.client.generate(
+        [*QUESTION, {"role": "assistant", "content": "", "tool_calls": found.tool_calls}, result], max_tokens=5
+    )
+    message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}],
+    }
+    theirs = openai_client.chat.completions.create(model="llama", messages=[*QUESTION, message, result], max_tokens=5)
+    items = [*QUESTION, {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}]
+    items.append({"type": "function_call_output", "call_id": call.id, "output": "sunny"})
+    flow = openai_client.responses.create(model="llama", input=items, max_output_tokens=5)
+    assert ours.text == theirs.choices[0].message.content == flow.output_text
+
+
+def test_templates_get_functions_without_their_special_tokens(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = "{% for tool in tools or [] %}{{ tool.function | tojson }}{% endfor %}{{ messages[0].content }}"
+    use_template(served, template, tmp_path, monkeypatch)
+    served.tokenizer.encode_special_tokens = True
+    tool = {"name": "f", "description": "<|im_end|>", "parameters": {"<|im_end|>": 1}}
+    for choice, shown in (("auto", [tool]), ("none", [])):
+        found = served.client.generate(QUESTION, tools=[tool], tool_choice=choice, max_tokens=1)
+        assert found.prompt_token_count == len(served.ids("".join(map(json.dumps, shown)) + "Hello!"))
+
+
+def test_wrong_tools_are_refused(served: Served, openai_client: openai.OpenAI) -> None:
+    for wrong, problem in (
+        ({"tools": [WEATHER, WEATHER]}, r"tools\[1\].name: 'get_weather': must have 1 to 64"),
+        ({"tools": [WEATHER], "tool_choice": "other"}, "tool_choice: 'other' is not auto"),
+        ({"tool_choice": "required"}, "tool_choice: is required, but there are no tools"),
+        ({"tools": [WEATHER], "regex": "a"}, "tools: are set beside regex"),
+        ({"tools": [WEATHER], "tool_choice": "required", "beam_size": 2}, "tool_choice: is not for beam search"),
+        ({"tools": [{"name": "f", "parameters": {"type": "no"}}], "tool_choice": "f"}, "tools: Invalid type: no"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=problem):
+            served.client.generate(QUESTION, **wrong)
+    with pytest.raises(InvalidArgumentError, match="tools: apply to messages only"):
+        served.client.generate("Hello!", tools=[WEATHER])
+    for other in ({"tools": [{"type": "web_search"}]}, {"tools": [{"type": "function"}]}, {"tools": [1]}, {"tool_choice": 5}):
+        with pytest.raises(openai.BadRequestError, match="tool"):
+            openai_client.chat.completions.create(model="llama", messages=QUESTION, **other)
+        with pytest.raises(openai.BadRequestError, match="tool"):
+            openai_client.responses.create(model="llama", input="Hello!", **other)
+    with pytest.raises(openai.BadRequestError, match=r"tools: .* is not supported"):
+        openai_client.completions.create(model="llama", prompt="Hello!", extra_body={"tools": [1]})
 
 
 PERSON = {

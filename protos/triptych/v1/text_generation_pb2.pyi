@@ -29,22 +29,92 @@ class ChatMessage(_message.Message):
 
     ROLE_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     role: _builtins.str
-    """Such as "system", "user" or "assistant": the model's template decides."""
+    """Such as "system", "user" or "assistant": the model's template decides. "tool" answers a call."""
     content: _builtins.str
+    tool_call_id: _builtins.str
+    """Of a message with the role "tool": the `id` of the call that it answers, and the name of the function."""
+    name: _builtins.str
+    @_builtins.property
+    def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
+        """The calls that an earlier answer of the assistant made."""
+
     def __init__(
         self,
         *,
         role: _builtins.str = ...,
         content: _builtins.str = ...,
+        tool_calls: _abc.Iterable[Global___ToolCall] | None = ...,
+        tool_call_id: _builtins.str = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "name", b"name", "role", b"role", "tool_call_id", b"tool_call_id", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ChatMessage: _TypeAlias = ChatMessage  # noqa: Y015
+
+@_typing.final
+class Tool(_message.Message):
+    """A function that the answer of a chat may call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """1 to 64 letters, digits and "_", "-", "."."""
+    description: _builtins.str
+    parameters: _builtins.str
+    """A JSON schema of an object with the arguments. Empty: there are none, or any."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        parameters: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "name", b"name", "parameters", b"parameters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tool: _TypeAlias = Tool  # noqa: Y015
+
+@_typing.final
+class ToolCall(_message.Message):
+    """A call of a function, which the caller makes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    name: _builtins.str
+    arguments: _builtins.str
+    """A JSON object. Only the arguments of a forced call are sure to be valid by the function's schema."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "id", b"id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
 
 @_typing.final
 class GenerateRequest(_message.Message):
@@ -63,6 +133,8 @@ class GenerateRequest(_message.Message):
     TEMPLATE_VARIABLES_FIELD_NUMBER: _builtins.int
     JSON_SCHEMA_FIELD_NUMBER: _builtins.int
     REGEX_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    TOOL_CHOICE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model's name. May be empty where one model generates text."""
     model_version: _builtins.str
@@ -85,6 +157,8 @@ class GenerateRequest(_message.Message):
     """
     regex: _builtins.str
     """A regular expression, at most 16,384 characters, without look-around: each whole text matches it. As json_schema otherwise."""
+    tool_choice: _builtins.str
+    """Empty or "auto": the model decides; "none": it gets no tools; "required": it calls one of them; or the name of the one that it calls."""
     @_builtins.property
     def prompts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Texts to continue, UTF-8. May be empty texts, if the model has a token that starts a text."""
@@ -109,6 +183,12 @@ class GenerateRequest(_message.Message):
         most 1,000 characters. Only with `messages`; the names that the server sets itself are rejected.
         """
 
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
+        """Functions that the answer of a chat may call, at most 128 with different names. Not with json_schema or regex. If the chat template
+        knows no tools, the first message describes them. A stream then has no pieces: whether a text is a call is known at its end.
+        """
+
     def __init__(
         self,
         *,
@@ -125,10 +205,12 @@ class GenerateRequest(_message.Message):
         template_variables: _struct_pb2.Struct | None = ...,
         json_schema: _builtins.str = ...,
         regex: _builtins.str = ...,
+        tools: _abc.Iterable[Global___Tool] | None = ...,
+        tool_choice: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "tool_choice", b"tool_choice", "tools", b"tools", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
@@ -217,7 +299,9 @@ class GenerationChoice(_message.Message):
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
+    """Without the calls in it."""
     finish_reason: _translation_pb2.FinishReason.ValueType
     """STOP: the model ended the text, or a stop sequence occurred. LENGTH: max_tokens was reached."""
     stop_sequence: _builtins.str
@@ -230,6 +314,10 @@ class GenerationChoice(_message.Message):
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLogprob]:
         """Only with top_logprobs."""
 
+    @_builtins.property
+    def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolCall]:
+        """Calls of `tools`, in order."""
+
     def __init__(
         self,
         *,
@@ -239,10 +327,11 @@ class GenerationChoice(_message.Message):
         token_count: _builtins.int = ...,
         score: _builtins.float | None = ...,
         tokens: _abc.Iterable[Global___TokenLogprob] | None = ...,
+        tool_calls: _abc.Iterable[Global___ToolCall] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "finish_reason", b"finish_reason", "score", b"score", "stop_sequence", b"stop_sequence", "text", b"text", "token_count", b"token_count", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "finish_reason", b"finish_reason", "score", b"score", "stop_sequence", b"stop_sequence", "text", b"text", "token_count", b"token_count", "tokens", b"tokens", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
     _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
@@ -307,6 +396,8 @@ class GenerateStreamRequest(_message.Message):
     TEMPLATE_VARIABLES_FIELD_NUMBER: _builtins.int
     JSON_SCHEMA_FIELD_NUMBER: _builtins.int
     REGEX_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    TOOL_CHOICE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     model_version: _builtins.str
     max_tokens: _builtins.int
@@ -315,6 +406,7 @@ class GenerateStreamRequest(_message.Message):
     echo: _builtins.bool
     json_schema: _builtins.str
     regex: _builtins.str
+    tool_choice: _builtins.str
     @_builtins.property
     def prompts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """As in GenerateRequest."""
@@ -327,6 +419,8 @@ class GenerateStreamRequest(_message.Message):
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def template_variables(self) -> _struct_pb2.Struct: ...
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]: ...
     def __init__(
         self,
         *,
@@ -343,10 +437,12 @@ class GenerateStreamRequest(_message.Message):
         template_variables: _struct_pb2.Struct | None = ...,
         json_schema: _builtins.str = ...,
         regex: _builtins.str = ...,
+        tools: _abc.Iterable[Global___Tool] | None = ...,
+        tool_choice: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "tool_choice", b"tool_choice", "tools", b"tools", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015

@@ -132,8 +132,8 @@ class GrammarCompiler:
         """Read rules.
 
         Args:
-            field: of the request, "json_schema" or "regex".
-            text: its value.
+            field: of the request: "regex", or another one for a JSON schema.
+            text: the expression or schema.
 
         Raises:
             InvalidInputError: the rules are too long, wrong, or not supported.
@@ -141,7 +141,7 @@ class GrammarCompiler:
         if len(text) > MOST_CHARACTERS:
             raise InvalidInputError(field, f"{len(text):,} characters are too long, at most {MOST_CHARACTERS:,}; shorten it")
         try:
-            if field == "json_schema":
+            if field != "regex":
                 _check_schema(field, json.loads(text))
                 rules = LLMatcher.grammar_from_json_schema(
                     text, overrides={"whitespace_pattern": WHITE_SPACE, "coerce_one_of": True}

@@ -20,7 +20,7 @@ from starlette.responses import StreamingResponse
 from triptych.v1 import embedding_pb2, model_pb2, translation_pb2
 from triptych.v1 import text_generation_pb2 as pb
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
-from triptych_serving.gateway.messages import mismatch
+from triptych_serving.gateway.messages import mismatch, shortened
 from triptych_serving.gateway.route import Api, ApiRoute, http_status, renamed, stream_error
 from triptych_serving.rpc.direct_calls import RpcError
 
@@ -39,8 +39,7 @@ DONE = b"data: [DONE]\n\n"
 DECODER = codecs.getincrementaldecoder("utf-8")
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("frequency_penalty", "presence_penalty"), (0,)),
-    **dict.fromkeys(("tools", "functions"), ([],)),
-    "tool_choice": ("none", "auto"),
+    "functions": ([],),
     "logit_bias": ({},),
     "best_of": (1,),
     "suffix": ("",),
@@ -60,7 +59,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 }
 RULES = ("response_format", "structured_outputs")
 OTHER_RULES: Mapping[str, tuple[Any, ...]] = dict.fromkeys(("choice", "grammar", "json_object", "structural_tag"), ())
-CALLS: Mapping[str, tuple[Any, ...]] = {"tool_calls": ([],), "function_call": ()}  # of tools, in a message
+TOOLS: Mapping[str, tuple[Any, ...]] = {"tools": ([],), "tool_choice": ("none", "auto")}  # of chats alone
+OLD_CALL: Mapping[str, tuple[Any, ...]] = {"function_call": ()}  # before there were tools
 # OpenAI's names, and those that other servers have added -> fields of DecodingOptions.
 OPTIONS: Mapping[str, tuple[str, type]] = {
     "top_p": ("sampling_topp", float),
@@ -140,17 +140,27 @@ class Answer:
         return {"id": name, "object": kind, "created": self.created, "model": self.model, "choices": choices, **more}
 
     def choice(
-        self, prompt: int, index: int, text: str, tokens: Sequence[pb.TokenLogprob] = (), finish: int = 0, chunk: bool = False
+        self,
+        prompt: int,
+        index: int,
+        text: str,
+        tokens: Sequence[pb.TokenLogprob] = (),
+        finish: int = 0,
+        chunk: bool = False,
+        calls: Sequence[pb.ToolCall] = (),
     ) -> dict[str, Any]:
         """Return a choice of a prompt, or with `chunk` a piece of one."""
         content: dict[str, Any] = {"text": text}
+        numbers = [{"index": place} if chunk else {} for place in range(len(calls))]
+        called = {"tool_calls": [number | _call(one) for number, one in zip(numbers, calls, strict=True)]} if calls else {}
         if self.chat and chunk:
-            content = {"delta": {"content": text} if text else {}}
+            content = {"delta": ({"content": text} if text else {}) | called}
         elif self.chat:
-            content = {"message": {"role": "assistant", "content": text}}
+            content = {"message": {"role": "assistant", "content": text or None if calls else text, **called}}
         number = prompt * self.choices + index
         probabilities = self.log_probabilities(number, tokens)
-        return {"index": number, **content, "logprobs": probabilities, "finish_reason": FINISH.get(finish)}
+        reason = "tool_calls" if calls else FINISH.get(finish)
+        return {"index": number, **content, "logprobs": probabilities, "finish_reason": reason}
 
     def log_probabilities(self, number: int, tokens: Sequence[pb.TokenLogprob]) -> dict[str, Any] | None:
         """Convert the next log-probabilities of a choice; None if there are none."""
@@ -190,14 +200,15 @@ async def chat_completions(call: HttpCall) -> Any:
         if not isinstance(value, (bool, float, str)) and not (isinstance(value, int) and abs(value) <= sys.float_info.max):
             raise invalid(mismatch(f"chat_template_kwargs.{name[:40]}", value, "a boolean, a number or a text"))
         variables[name] = value
-    return await _answer(call, given, chat=True, messages=messages, template_variables=variables, **top)
+    tools = await call.parts.threads.run_in_thread(_tools, given)  # they may be as large as a body
+    return await _answer(call, given, chat=True, messages=messages, template_variables=variables, **top, **tools)
 
 
 async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Any:
     """Answer a completion, or with `chat` a chat; `own` are the fields of GenerateRequest that only this kind has."""
     if name := call.request.path_params.get("model"):  # Hugging Face's clients send a placeholder beside it
         given["model"] = name
-    given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
+    given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1), **TOOLS} if not chat else {})})
     # A schema may be as large as a body.
     rules = {} if given.keys().isdisjoint(RULES) else await call.parts.threads.run_in_thread(_rules, given)
     values = {**generation_fields(given), **rules, **own}
@@ -233,7 +244,7 @@ async def generator_name(call: HttpCall) -> str:
 
 def _whole(answer: Answer, response: pb.GenerateResponse) -> dict[str, Any]:
     choices = [
-        answer.choice(prompt, index, choice.text, choice.tokens, choice.finish_reason)
+        answer.choice(prompt, index, choice.text, choice.tokens, choice.finish_reason, calls=choice.tool_calls)
         for prompt, generation in enumerate(response.generations)
         for index, choice in enumerate(generation.choices)
     ]
@@ -276,7 +287,8 @@ def _pieces(
         generations.append(event.result.generation)
         for index, choice in enumerate(event.result.generation.choices):
             place = event.result.prompt_index, index
-            yield answer.choice(*place, choice.text[sent.get(place, 0) :], finish=choice.finish_reason, chunk=True)
+            rest = choice.text[sent.get(place, 0) :]
+            yield answer.choice(*place, rest, finish=choice.finish_reason, chunk=True, calls=choice.tool_calls)
 
 
 def generation_fields(given: Json) -> dict[str, Any]:
@@ -338,8 +350,9 @@ def _texts(given: Json, name: str) -> list[str]:
 def chat_message(name: str, value: object, kinds: Sequence[str] = ("text",)) -> pb.ChatMessage:
     """Convert a message, whose content may be in parts of these kinds. Raises RpcError: it is none; names its member."""
     message = as_object(value, name)
-    message.refuse(CALLS)
-    content = message.get("content")
+    message.refuse(OLD_CALL)
+    content, calls = message.get("content"), message.take("tool_calls", list, [])
+    content = "" if content is None and calls else content
     if isinstance(content, list):
         parts = [as_object(part, f"{name}.content[{index}]") for index, part in enumerate(content)]
         if any(part.get("type") not in kinds for part in parts):
@@ -347,7 +360,40 @@ def chat_message(name: str, value: object, kinds: Sequence[str] = ("text",)) -> 
         content = "".join(part.take("text", str) for part in parts)
     if not isinstance(content, str):
         raise invalid(f"{name}.content: must be a string, or a list of parts of type text")
-    return pb.ChatMessage(role=message.take("role", str), content=content)
+    found = pb.ChatMessage(role=message.take("role", str), content=content)
+    for place, each in enumerate(calls):
+        outer = as_object(each, f"{name}.tool_calls[{place}]")
+        function = as_object(outer.get("function"), f"{outer.path}function")
+        found.tool_calls.add(
+            id=outer.take("id", str, ""), name=function.take("name", str), arguments=function.take("arguments", str, "")
+        )
+    found.tool_call_id, found.name = message.take("tool_call_id", str, ""), message.take("name", str, "")
+    return found
+
+
+def _tools(given: Json) -> dict[str, Any]:
+    """Return the fields of functions that may be called."""
+    tools = []
+    for index, each in enumerate(given.take("tools", list, [])):
+        outer = as_object(each, f"tools[{index}]")
+        if (kind := outer.get("type")) != "function":
+            raise invalid(f"{outer.path}type: {shortened(kind, 40)} is not supported; function is")
+        tools.append(tool_of(as_object(outer.get("function"), f"{outer.path}function")))
+    if isinstance(choice := given.get("tool_choice"), dict):
+        choice = as_object(choice.get("function"), "tool_choice.function").take("name", str)
+    else:
+        choice = given.take("tool_choice", str, "")
+    return {"tools": tools, "tool_choice": choice}
+
+
+def tool_of(function: Json) -> pb.Tool:
+    """Convert a function."""
+    parameters = "" if function.get("parameters") is None else json.dumps(function.take("parameters", dict))
+    return pb.Tool(name=function.take("name", str), description=function.take("description", str, ""), parameters=parameters)
+
+
+def _call(call: pb.ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def _best_of(tokens: Sequence[pb.TokenLogprob]) -> dict[str, float]:

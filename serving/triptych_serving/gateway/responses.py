@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,6 +26,7 @@ from triptych_serving.gateway.openai import (
     generator_name,
     token_counts,
     token_of,
+    tool_of,
 )
 from triptych_serving.gateway.route import Api, ApiRoute, http_status, renamed, stream_error
 
@@ -34,11 +35,11 @@ LOG_PROBABILITIES = "message.output_text.logprobs"
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("previous_response_id", "conversation", "prompt"), ()),
     "background": (False,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
     "reasoning": ({}, {"effort": "none"}),
     "truncation": ("disabled",),
 }
+Event = tuple[str, dict[str, Any]]  # its type and members
+
 NAMES = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
@@ -58,6 +59,11 @@ class Answer:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """Tell where the text is in the output."""
+        return {"item_id": f"msg_{self.id}", "output_index": 0, "content_index": 0}
+
     def response(self, generation: pb.Generation | None = None) -> dict[str, Any]:
         """Return the response; without a generation it is in progress."""
         given, done = self.given, generation is not None
@@ -70,13 +76,20 @@ class Answer:
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
             "model": self.model,
-            "output": [] if generation is None else [self.message(generation.choices[0])],
+            "output": [] if generation is None else self.output(generation.choices[0]),
             "usage": None if generation is None else _usage(generation),
             "text": given.get("text") or {"format": {"type": "text"}},
             "metadata": given.get("metadata") or {},
             **{name: given.get(name) for name in ("instructions", "max_output_tokens", "temperature", "top_p", "user")},
-            **{"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "previous_response_id": None, "store": False},
+            "tools": given.get("tools") or [],
+            "tool_choice": given.get("tool_choice") or "auto",
+            **{"parallel_tool_calls": True, "previous_response_id": None, "store": False},
         }
+
+    def output(self, choice: pb.GenerationChoice) -> list[dict[str, Any]]:
+        """Return the items of the output: a message unless it is empty beside calls, and the calls."""
+        messages = [self.message(choice)] if choice.text or not choice.tool_calls else []
+        return messages + [function_call(call) for call in choice.tool_calls]
 
     def message(self, choice: pb.GenerationChoice | None = None) -> dict[str, Any]:
         """Return the message that is the output; without a choice it is in progress."""
@@ -85,6 +98,37 @@ class Answer:
             status = "incomplete" if choice.finish_reason == translation_pb2.FINISH_REASON_LENGTH else "completed"
         content = [] if choice is None else [part(choice.text, choice.tokens)]
         return {"id": f"msg_{self.id}", "type": "message", "role": "assistant", "status": status, "content": content}
+
+    def piece(self, text: str, tokens: Sequence[pb.TokenLogprob] = (), is_first: bool = False) -> Iterator[Event]:
+        """Yield the events of a piece of the message."""
+        if is_first:
+            yield "response.output_item.added", {"output_index": 0, "item": self.message()}
+            yield "response.content_part.added", {**self.place, "part": part("")}
+        yield "response.output_text.delta", {**self.place, "delta": text, "logprobs": _log_probabilities(tokens)}
+
+    def ending(self, choice: pb.GenerationChoice, sent: str) -> Iterator[Event]:
+        """Yield the events of the rest of the message after what was sent, and those of calls."""
+        output = self.output(choice)
+        if len(output) > len(choice.tool_calls):
+            if not sent or sent != choice.text:
+                yield from self.piece(choice.text[len(sent) :], is_first=not sent)
+            [content] = output[0]["content"]
+            yield "response.output_text.done", {**self.place, "text": choice.text, "logprobs": content["logprobs"]}
+            yield "response.content_part.done", {**self.place, "part": content}
+            yield "response.output_item.done", {"output_index": 0, "item": output[0]}
+        for index, item in list(enumerate(output))[len(output) - len(choice.tool_calls) :]:
+            place = {"output_index": index, "item_id": item["id"]}
+            begun = {**item, "status": "in_progress", "arguments": ""}
+            yield "response.output_item.added", {"output_index": index, "item": begun}
+            yield "response.function_call_arguments.delta", {**place, "delta": item["arguments"]}
+            yield "response.function_call_arguments.done", {**place, "name": item["name"], "arguments": item["arguments"]}
+            yield "response.output_item.done", {"output_index": index, "item": item}
+
+
+def function_call(call: pb.ToolCall) -> dict[str, Any]:
+    """Return the item of a call."""
+    kind = {"id": f"fc_{call.id}", "type": "function_call", "status": "completed"}
+    return {**kind, "call_id": call.id, "name": call.name, "arguments": call.arguments}
 
 
 def part(text: str, tokens: Sequence[pb.TokenLogprob] = ()) -> dict[str, Any]:
@@ -102,7 +146,7 @@ async def responses(call: HttpCall) -> Any:
     shape = as_object(text.get("format") or {}, "text.format")
     rules = await call.parts.threads.run_in_thread(format_rules, shape)  # a schema may be as large as a body
     given["max_tokens"] = given.get("max_output_tokens")
-    fields = {**generation_fields(given), **rules, "messages": _messages(given)}
+    fields = {**generation_fields(given), **rules, **_tools(given), "messages": _messages(given)}
     if LOG_PROBABILITIES in (given.get("include") or ()):
         fields["top_logprobs"] = given.take("top_logprobs", int, 0)
     answer = Answer(given, fields.get("model", ""))
@@ -130,9 +174,28 @@ def _messages(given: Json) -> list[pb.ChatMessage]:
 
 def _message(name: str, value: object) -> pb.ChatMessage:
     item = as_object(value, name)
-    if (kind := item.get("type")) not in (None, "message"):
-        raise invalid(f"{name}.type: {shortened(kind, 40)} is not supported; message is")
+    kind = item.get("type", "message")
+    if kind == "function_call":
+        call = pb.ToolCall(id=item.take("call_id", str), name=item.take("name", str), arguments=item.take("arguments", str))
+        return pb.ChatMessage(role="assistant", tool_calls=[call])
+    if kind == "function_call_output":
+        return pb.ChatMessage(role="tool", content=item.take("output", str), tool_call_id=item.take("call_id", str))
+    if kind != "message":
+        raise invalid(f"{name}.type: {shortened(kind, 40)} is not supported; message, function_call, function_call_output are")
     return chat_message(name, item, PARTS)
+
+
+def _tools(given: Json) -> dict[str, Any]:
+    """Return the fields of functions that may be called."""
+    tools = [as_object(each, f"tools[{index}]") for index, each in enumerate(given.take("tools", list, []))]
+    for tool in tools:
+        if (kind := tool.get("type")) != "function":
+            raise invalid(f"{tool.path}type: {shortened(kind, 40)} is not supported; function is")
+    if isinstance(choice := given.get("tool_choice"), dict):
+        choice = as_object(choice, "tool_choice").take("name", str)
+    else:
+        choice = given.take("tool_choice", str, "")
+    return {"tools": list(map(tool_of, tools)), "tool_choice": choice}
 
 
 async def _events(answer: Answer, first: Any, stream: AsyncGenerator[Any]) -> AsyncIterator[bytes]:
@@ -143,28 +206,20 @@ async def _events(answer: Answer, first: Any, stream: AsyncGenerator[Any]) -> As
         body = {"type": kind, "sequence_number": next(numbers), **members}
         return f"event: {kind}\ndata: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
 
-    place = {"item_id": f"msg_{answer.id}", "output_index": 0, "content_index": 0}
     try:
         async with aclosing(stream):
             for kind in ("response.created", "response.in_progress"):
                 yield event(kind, response=answer.response())
-            yield event("response.output_item.added", output_index=0, item=answer.message())
-            yield event("response.content_part.added", **place, part=part(""))
-            sent, given = 0, first
+            sent, given = "", first
             while not given.HasField("result"):
                 if given.HasField("piece"):
-                    text, tokens = given.piece.text, given.piece.tokens
-                    sent += len(text)
-                    yield event("response.output_text.delta", **place, delta=text, logprobs=_log_probabilities(tokens))
+                    for kind, members in answer.piece(given.piece.text, given.piece.tokens, is_first=not sent):
+                        yield event(kind, **members)
+                    sent += given.piece.text
                 given = await anext(stream)
             generation = given.result.generation
-            choice = generation.choices[0]
-            if rest := choice.text[sent:]:
-                yield event("response.output_text.delta", **place, delta=rest, logprobs=[])
-            logprobs = _log_probabilities(choice.tokens)
-            yield event("response.output_text.done", **place, text=choice.text, logprobs=logprobs)
-            yield event("response.content_part.done", **place, part=part(choice.text, choice.tokens))
-            yield event("response.output_item.done", output_index=0, item=answer.message(choice))
+            for kind, members in answer.ending(generation.choices[0], sent):
+                yield event(kind, **members)
             response = answer.response(generation)
             yield event(f"response.{response['status']}", response=response)
     except (Exception, asyncio.CancelledError) as failure:

@@ -47,10 +47,19 @@ class GenerationQuery:
         if generator.may_vary(request):
             return None
         messages = [astuple(message) for message in request.messages]
-        inputs = list(request.prompts), messages, list(request.images), request.rows, list(request.stop), request.grammar
+        inputs = (
+            list(request.prompts),
+            messages,
+            list(request.images),
+            request.rows,
+            list(request.stop),
+            request.json_schema,
+            request.regex,
+        )
         options = option_values(request.options), request.max_tokens, request.n, request.top_logprobs, request.echo
         variables = sorted((name, repr(value)) for name, value in request.template_variables.items())  # True is not 1
-        return RequestContent((*inputs, *options, variables), request.work)
+        tools = [astuple(tool) for tool in request.tools], request.tool_choice
+        return RequestContent((*inputs, *options, variables, *tools), request.work)
 
     def outputs(self, generator: Generator, prepared: PreparedGeneration) -> tuple[int, Steps[list[Any]]]:
         size = TOKEN_CHARACTERS * sum(len(row.tokens) + 20 * len(row.log_probabilities) for row in prepared.rows)

@@ -3,8 +3,8 @@
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from triptych_serving.errors import BundleError, InvalidInputError
+from triptych_serving.models.generation.tools import Tool, ToolCall, plain_messages, read_object
 from triptych_serving.text.tokenizers import Tokenizer, make_tokenizer
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -39,6 +40,14 @@ class ChatMessage:
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()  # of an earlier answer
+    tool_call_id: str = ""  # the call that a message with the role "tool" answers
+    name: str = ""  # of its function
+
+    @property
+    def characters(self) -> int:
+        """Length of all texts."""
+        return len(self.content) + sum(len(call.name) + len(call.arguments) for call in self.tool_calls)
 
 
 class ChatTemplate:
@@ -60,12 +69,20 @@ class ChatTemplate:
             raise BundleError(path, [f"not a chat template: {error}"]) from error
         self._variables = dict(variables)
         self.may_write_time = "strftime_now" in source  # equal chats may then become different prompts
+        self.has_tools = re.search(r"\btools\b", source) is not None
 
-    def render(self, messages: Sequence[ChatMessage], variables: Mapping[str, TemplateValue] = NO_VARIABLES) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, TemplateValue] = NO_VARIABLES,
+        functions: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
         """Return the prompt, up to where the assistant's answer begins.
 
         Args:
+            messages: as `template_messages` makes them.
             variables: of the caller, for this template alone.
+            functions: that the answer may call, as `Tool.describe` makes them.
 
         Raises:
             InvalidInputError: the template rejects the messages, or takes too long for them; a variable is one of the server's.
@@ -74,11 +91,12 @@ class ChatTemplate:
         if taken := sorted(variables.keys() & {*own, "messages"}):
             raise InvalidInputError(f"template_variables.{taken[0]}", "is set by the server")
         until = time.monotonic() + RENDER_SECONDS
-        left = SPARE_CHARACTERS + GROWTH * sum(len(message.content) + GROWTH for message in messages)
-        given = [{"role": message.role, "content": message.content} for message in messages]
+        if functions:
+            own["tools"] = functions
+        left = SPARE_CHARACTERS + GROWTH * (sum(map(len, _texts([messages, functions]))) + GROWTH * len(messages))
         parts: list[str] = []
         try:
-            for part in self._template.generate({**variables, **own, "messages": given}):
+            for part in self._template.generate({**variables, **own, "messages": messages}):
                 parts.append(part)
                 left -= len(part)
                 if left < 0 or time.monotonic() > until:
@@ -135,20 +153,28 @@ class ChatEncoder:
         unknown = getattr(tokenizer.model, "unk_token", None)  # which stands for other texts, too
         self._watched = {id for token, (id, _) in self._added.items() if token != unknown}
 
-    def encode(self, messages: Sequence[ChatMessage], variables: Mapping[str, TemplateValue] = NO_VARIABLES) -> list[int]:
-        """Render and tokenize a chat.
+    def encode(
+        self,
+        messages: Sequence[ChatMessage],
+        variables: Mapping[str, TemplateValue] = NO_VARIABLES,
+        tools: Sequence[Tool] = (),
+    ) -> list[int]:
+        """Render and tokenize a chat, whose answer may call `tools`.
 
         Raises:
-            InvalidInputError: as for ChatTemplate.render.
+            InvalidInputError: as for ChatTemplate.render; or the arguments of an earlier call are not JSON.
         """
-        texts = [value for value in variables.values() if isinstance(value, str)]
-        text = "".join([*(message.content for message in messages), *texts])
+        given, functions = template_messages(messages), [tool.describe() for tool in tools]
+        if not self._template.has_tools:
+            given, functions = plain_messages(given, functions), []
+        chat: list[Any] = [given, dict(variables), functions]
+        text = "".join(_texts(chat))
         found, taken = set(self._pattern.findall(text)), set(text)
         stand_ins = dict(zip(found, (chr(code) for code in STAND_INS if chr(code) not in taken), strict=False))
         if len(stand_ins) < len(found):
             raise InvalidInputError("messages", "too many different private characters")
         if not found:
-            prompt = self._template.render(messages, variables)
+            prompt = self._template.render(*chat)
             ids = self._ids(self._aware, prompt)
             written = [self._added[token][0] for token in self._pattern.findall(prompt)]
             if [id for id in ids if id in self._watched] == [id for id in written if id in self._watched]:
@@ -158,10 +184,7 @@ class ChatEncoder:
         def hide(text: str) -> str:
             return self._pattern.sub(lambda match: stand_ins[match[0]], text)
 
-        prompt = self._template.render(
-            [replace(each, content=hide(each.content)) for each in messages],
-            {name: hide(value) if isinstance(value, str) else value for name, value in variables.items()},
-        )
+        prompt = self._template.render(*_with_texts(chat, hide))
         return self._split(prompt, {ord(stand_in): token for token, stand_in in stand_ins.items()})
 
     def _split(self, prompt: str, shown: Mapping[int, str]) -> list[int]:
@@ -193,6 +216,44 @@ def _any_of(words: Iterable[str]) -> str:
         ends.setdefault(word[:1], []).append(word[1:])
     branches = [re.escape(first) + _any_of(ends[first]) for first in ends if first]
     return branches[0] if len(ends) == 1 and branches else f"(?:{'|'.join([*branches, *([''] if '' in ends else [])])})"
+
+
+def template_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """Convert messages for a template. Raises InvalidInputError: the arguments of a call are not a JSON object."""
+    given = []
+    for index, message in enumerate(messages):
+        one: dict[str, Any] = {"role": message.role, "content": message.content}
+        calls = []
+        for place, call in enumerate(message.tool_calls):
+            try:
+                arguments = read_object(call.arguments or "{}")
+            except ValueError as error:
+                field = f"messages[{index}].tool_calls[{place}].arguments"
+                raise InvalidInputError(field, f"must be a JSON object: {error}") from error
+            function = {"name": call.name, "arguments": arguments}
+            calls.append({"id": call.id, "type": "function", "function": function})
+        answers = {"tool_call_id": message.tool_call_id, "name": message.name} if message.role == "tool" else {}
+        more = {"tool_calls": calls, **answers}
+        given.append(one | {name: value for name, value in more.items() if value})
+    return given
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in lists and mappings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for each in value if isinstance(value, list) else (*value, *value.values()):
+            yield from _texts(each)
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return lists and mappings with other texts."""
+    if isinstance(value, list):
+        return [_with_texts(each, change) for each in value]
+    if isinstance(value, dict):
+        return {change(key): _with_texts(each, change) for key, each in value.items()}
+    return change(value) if isinstance(value, str) else value
 
 
 def check_messages(messages: Sequence[ChatMessage]) -> None:

@@ -29,6 +29,7 @@ from triptych_serving.models.generation.text import (
     StopCheck,
     TextBuilder,
 )
+from triptych_serving.models.generation.tools import find_calls
 from triptych_serving.models.request_cost import NUMBER_BYTES, RowLimit, check_characters, check_results
 from triptych_serving.models.translation.memory_plan import STEP_BYTES_PER_TOKEN, weight_bytes
 from triptych_serving.runtime.cpu_info import usable_memory
@@ -179,13 +180,15 @@ class Generator(DecodeModel[PromptLaneFactory]):
         builder.add(tokens, is_last=True)
         if row.grammar is not None and not builder.stopped:
             row.grammar.check(tokens, is_whole=hypothesis.finish is Finish.STOP)
+        text, calls = find_calls(builder.text, prompt.tools) if prompt.tools else (builder.text, ())
         return GeneratedChoice(
-            (prompt.echo or "") + builder.text,
+            (prompt.echo or "") + text,
             Finish.STOP if builder.stopped else hypothesis.finish,
             len(tokens),
             builder.stopped,
             hypothesis.score if row.search.scores else None,
             (*row.first_log_probability, *row.log_probabilities),
+            tool_calls=calls,
         )
 
     def _check_results(self, request: GenerationRequest, resolved: ResolvedGeneration, prompts: int) -> None:
@@ -222,7 +225,9 @@ class Generator(DecodeModel[PromptLaneFactory]):
         for index, message in enumerate(request.messages):
             self._check_text(f"messages[{index}].content", message.content)
         check_variables(request.template_variables)
-        return self._with_start_token("messages", self.chat.encode(request.messages, request.template_variables))
+        return self._with_start_token(
+            "messages", self.chat.encode(request.messages, request.template_variables, request.offered)
+        )
 
     def _encode(self, field: str, text: str) -> list[int]:
         self._check_text(field, text)
@@ -271,7 +276,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
             raise InvalidInputError("max_tokens", f"{problem}; at most {left:,} are left")
         new, grammar = min(left, resolved.max_tokens), resolved.grammar
         rows = [self.row(ids, new, search, request, grammar) for search in resolved.searches()]
-        return PreparedPrompt(tuple(rows), tuple(request.stop), echo)
+        return PreparedPrompt(tuple(rows), tuple(request.stop), echo, frozenset(tool.name for tool in request.offered))
 
     def row(
         self,

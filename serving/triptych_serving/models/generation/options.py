@@ -10,6 +10,7 @@ from triptych_serving.bundle.manifest import IMAGE_GENERATION, TEXT_GENERATION, 
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.generation.chat import ChatMessage, TemplateValue
+from triptych_serving.models.generation.tools import AUTO, NONE, Tool, check_tools, forced_call
 from triptych_serving.models.request_cost import check_range
 from triptych_serving.models.translation.options import DEFAULTS, ModelDefaults, check_phrases, resolve_options
 
@@ -43,21 +44,37 @@ class GenerationRequest:
     json_schema: str = ""
     regex: str = ""
     template_variables: Mapping[str, TemplateValue] = field(default_factory=dict)  # of a chat's template
+    tools: Sequence[Tool] = ()  # that the answer of a chat may call
+    tool_choice: str = ""
 
     @property
     def characters(self) -> int:
         """Length of all texts."""
-        return sum(map(len, self.prompts)) + sum(len(message.content) for message in self.messages)
+        tools = sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in self.tools)
+        return sum(map(len, self.prompts)) + sum(message.characters for message in self.messages) + tools
+
+    @property
+    def offered(self) -> Sequence[Tool]:
+        """The functions that the answer may call."""
+        return () if self.tool_choice == NONE else self.tools
+
+    @property
+    def forces_call(self) -> bool:
+        """True if the answer must be a call."""
+        return self.tool_choice not in ("", AUTO, NONE)
 
     @property
     def grammar(self) -> tuple[str, str]:
         """The field with the rules that texts follow, and its value: empty if there are none."""
+        if self.forces_call:
+            return "tools", forced_call(self.tools, self.tool_choice)
         return ("json_schema", self.json_schema) if self.json_schema else ("regex", self.regex)
 
     @property
     def work(self) -> int:
         """Roughly the characters to process; many for a small image file, the template of a chat, or rules."""
-        images, rules = sum(IMAGE_WORK + len(image) for image in self.images), bool(self.grammar[1])
+        images = sum(IMAGE_WORK + len(image) for image in self.images)
+        rules = bool(self.json_schema or self.regex or self.forces_call)
         return self.characters + images + CHAT_WORK * len(self.messages) + RULES_WORK * rules
 
     @property
@@ -103,6 +120,7 @@ def resolve_generation(
         InvalidInputError: an option is out of range, does not apply or contradicts another one; names it.
         UnsupportedError: the model's searches do not have the option.
     """
+    _check_tools(request)
     foreign, what = (FOREIGN_TO_IMAGES, "completed images") if request.images else (FOREIGN, "generated text")
     for name in foreign:
         if getattr(request.options, name) not in (None, (), False):
@@ -125,6 +143,7 @@ def resolve_generation(
     if top is not None:
         check_range("top_logprobs", top, 0, MAX_TOP_LOGPROBS)
     own = {"stop": request.stop, "top_logprobs": top is not None, "json_schema": request.json_schema, "regex": request.regex}
+    own |= {"tool_choice": request.forces_call}
     for name, value in own.items():
         if value and resolved.search.beam_size > 1:
             raise InvalidInputError(name, f"is not for beam search, options.beam_size is {resolved.search.beam_size}")
@@ -137,6 +156,17 @@ def resolve_generation(
             raise InvalidInputError("options.min_length", f"does not apply with {field}, which decides where a text may end")
         search = replace(search, follows_grammar=True, min_length=0)
     return ResolvedGeneration(search, resolved.max_tokens, options.max_length is None, options.seed is not None)
+
+
+def _check_tools(request: GenerationRequest) -> None:
+    if not request.tools and request.tool_choice in ("", AUTO, NONE):
+        return
+    check_tools(request.tools, request.tool_choice)
+    if not request.messages:
+        raise InvalidInputError("tools", "apply to messages only")
+    if request.json_schema or request.regex:
+        other = "json_schema" if request.json_schema else "regex"
+        raise InvalidInputError("tools", f"are set beside {other}; send one of them")
 
 
 def _same(options: DecodingOptions, name: str, value: Any) -> DecodingOptions:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from triptych_serving.models.generation.tools import ToolCall
 from triptych_serving.scheduling.request import Finish, Row, TokenLogProbability
 from triptych_serving.text.tokenizers import Tokenizer
 from triptych_serving.text.translation_tokenizer import REPLACEMENT
@@ -19,6 +20,7 @@ class PreparedPrompt:
     rows: tuple[Row, ...]
     stop: tuple[str, ...] = ()
     echo: str | None = None  # the prompt's text, if the results begin with it
+    tools: frozenset[str] = frozenset()  # names of functions that the text may call
 
     @property
     def tokens(self) -> int:
@@ -53,6 +55,7 @@ class GeneratedChoice:
     score: float | None = None  # None if it was not requested
     log_probabilities: tuple[TokenLogProbability, ...] = ()
     image: bytes = b""  # PNG file
+    tool_calls: tuple[ToolCall, ...] = ()
 
     @property
     def finish_reason(self) -> str:
@@ -184,6 +187,7 @@ class GrowingChoice:
         self.index, self.choice, self.rows = index, choice, prompt.rows[choice : choice + 1]
         self._builder = TextBuilder(tokenizer, self.rows[0], prompt.stop)
         self._lead = prompt.echo or ""
+        self._is_whole = bool(prompt.tools)  # whether it is a call is known at the end
         self._sent = self._due = 0  # numbers of log-probabilities: returned, and of the tokens up to the last piece
         self.is_done = False
 
@@ -191,6 +195,8 @@ class GrowingChoice:
         """Return the next piece after its row got more tokens or finished; often empty."""
         [row] = self.rows
         self.is_done = row.finish is not None
+        if self._is_whole:
+            return ""
         tokens = row.hypotheses[0].tokens if self.is_done else tuple(row.tokens)
         piece = self._lead + self._builder.add(tokens[row.prompt :], self.is_done)
         self._lead = ""

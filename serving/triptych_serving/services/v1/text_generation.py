@@ -13,6 +13,7 @@ from triptych_serving.models.generation.chat import ChatMessage, TemplateValue
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.generation.text import GeneratedChoice, Generation
+from triptych_serving.models.generation.tools import Tool, ToolCall
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.scheduling.request import TokenLogProbability
 from triptych_serving.services.decode_calls import DecodeCalls, FinishedText, TextPiece
@@ -55,7 +56,7 @@ def _request_from(request: pb.GenerateRequest | pb.GenerateStreamRequest) -> Gen
         raise InvalidInputError("prompts", "there are neither prompts nor messages")
     return GenerationRequest(
         prompts=list(request.prompts),
-        messages=[ChatMessage(message.role, message.content) for message in request.messages],
+        messages=[_message_from(message) for message in request.messages],
         options=options_from(request.options),
         max_tokens=optional_from(request, "max_tokens"),
         n=optional_from(request, "n"),
@@ -65,7 +66,14 @@ def _request_from(request: pb.GenerateRequest | pb.GenerateStreamRequest) -> Gen
         json_schema=request.json_schema,
         regex=request.regex,
         template_variables={name: _variable_from(value) for name, value in request.template_variables.fields.items()},
+        tools=[Tool(tool.name, tool.description, tool.parameters) for tool in request.tools],
+        tool_choice=request.tool_choice,
     )
+
+
+def _message_from(message: pb.ChatMessage) -> ChatMessage:
+    calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in message.tool_calls)
+    return ChatMessage(message.role, message.content, calls, message.tool_call_id, message.name)
 
 
 def _variable_from(value: struct_pb2.Value) -> TemplateValue:
@@ -96,6 +104,7 @@ def _choice_to(generator: Generator, choice: GeneratedChoice) -> pb.GenerationCh
         token_count=choice.token_count,
         score=choice.score,
         tokens=_tokens_to(generator, choice.log_probabilities),
+        tool_calls=[pb.ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in choice.tool_calls],
     )
 
 

@@ -1,0 +1,151 @@
+"""Functions that answers may call: what is read of a text, what a forced call looks like, what templates get."""
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.generation.chat import ChatMessage, template_messages
+from triptych_serving.models.generation.tools import (
+    MAX_TOOLS,
+    Tool,
+    ToolCall,
+    check_tools,
+    find_calls,
+    forced_call,
+    plain_messages,
+    read_object,
+)
+
+CITY = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
+ZONE = '{"type": "object", "properties": {"zone": {"$ref": "#/$defs/Z"}}, "$defs": {"Z": {"enum": ["UTC", "CET"]}}}'
+WEATHER, TIME = Tool("get_weather", "The weather.", CITY), Tool("get_time", "", ZONE)
+NAMES = {"get_weather", "get_time"}
+CALL = '{"name": "get_weather", "arguments": {"city": "Köln"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (f"<tool_call>\n{CALL}\n</tool_call>", ""),
+        (f"I will look.\n<tool_call>{CALL}", "I will look."),  # the end is a special token
+        (CALL, ""),
+        (f" {CALL} ", ""),
+        (f"[{CALL}]", ""),
+        (f"[TOOL_CALLS] [{CALL}]", ""),
+        (f"<|python_tag|>{CALL}", ""),
+        (f"```json\n{CALL}\n```", ""),
+        ('{"name": "get_weather", "parameters": {"city": "Köln"}}', ""),
+        ('{"type": "function", "name": "get_weather", "arguments": "{\\"city\\": \\"Köln\\"}"}', ""),
+    ],
+)
+def test_a_call_is_found_in_what_models_write(text: str, content: str) -> None:
+    found, [call] = find_calls(text, NAMES)
+    assert (found, call.name, json.loads(call.arguments)) == (content, "get_weather", {"city": "Köln"})
+    assert len(call.id) == 9  # as templates of Mistral want them
+    assert call.id.isalnum()
+
+
+@pytest.mark.parametrize(
+    "text", [f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>", f"[{CALL}, {CALL}]", f"{CALL}; {CALL}"]
+)
+def test_several_calls_have_ids_of_their_own(text: str) -> None:
+    content, calls = find_calls(text, NAMES)
+    assert content == ""
+    assert len({call.id for call in calls}) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "It is sunny.",
+        "{",
+        "{}",
+        "[]x",
+        "17",
+        '"get_weather"',
+        CALL[:-1],
+        CALL + " and more",
+        '{"name": "other", "arguments": {}}',
+        '{"name": "get_weather", "arguments": [1]}',
+        '{"name": "get_weather", "arguments": "city"}',
+        '{"name": ["get_weather"], "arguments": {}}',
+        f"<tool_call>{CALL}</tool_call><tool_call>{{</tool_call>",
+        "<tool_call></tool_call>",
+        "[" * 100_000,
+    ],
+)
+def test_other_texts_stay(text: str) -> None:
+    assert find_calls(text, NAMES) == (text, ())
+
+
+@pytest.mark.parametrize("choice", ["get_time", "required"])
+def test_a_forced_call_has_the_schema_of_its_function(choice: str) -> None:
+    schema = json.loads(forced_call([WEATHER, TIME], choice))
+    jsonschema.validate({"name": "get_time", "arguments": {"zone": "UTC"}}, schema)  # a reference that fits its new place
+    for wrong in ({"zone": "CEST"}, {"zone": "UTC", "more": 1}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({"name": "get_time", "arguments": wrong}, schema)
+    weather: dict[str, Any] = {"name": "get_weather", "arguments": {"city": "Köln"}}
+    assert jsonschema.Draft202012Validator(schema).is_valid(weather) is (choice == "required")
+
+
+def test_the_model_decides_unless_a_call_is_forced() -> None:
+    assert {forced_call([WEATHER], choice) for choice in ("", "auto", "none")} == {""}
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "field"),
+    [
+        ([Tool("a b")], "", "tools[0].name"),
+        ([Tool("auto")], "", "tools[0].name"),
+        ([WEATHER, WEATHER], "", "tools[1].name"),
+        ([Tool("f", parameters="[]")], "", "tools[0].parameters"),
+        ([Tool("f", parameters="{")], "", "tools[0].parameters"),
+        ([Tool("f", parameters='{"a": ' * 99 + "1" + "}" * 99)], "", "tools[0].parameters"),
+        ([Tool(f"f{index}") for index in range(MAX_TOOLS + 1)], "", "tools"),
+        ([WEATHER], "other", "tool_choice"),
+        ([], "required", "tool_choice"),
+    ],
+)
+def test_wrong_tools_are_named(tools: list[Tool], choice: str, field: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        check_tools(tools, choice)
+    assert caught.value.field == field
+
+
+def test_json_may_be_deep_but_not_endless() -> None:
+    read_object('{"a": ' * 60 + "1" + "}" * 60)
+    with pytest.raises(ValueError, match="more than 64 levels"):
+        read_object('{"a": ' * 100_000)
+
+
+def test_messages_for_templates_with_tools() -> None:
+    call = ToolCall("123456789", "get_weather", '{"city": "Köln"}')
+    messages = [ChatMessage("assistant", "", (call,)), ChatMessage("tool", "sunny", (), call.id, "get_weather")]
+    assert template_messages([*messages, ChatMessage("user", "Hi", name="Anna")]) == [
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {"id": call.id, "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Köln"}}}
+            ],
+        },
+        {"role": "tool", "content": "sunny", "tool_call_id": call.id, "name": "get_weather"},
+        {"role": "user", "content": "Hi"},
+    ]
+    with pytest.raises(InvalidInputError, match=r"messages\[0\].tool_calls\[0\].arguments: must be a JSON object"):
+        template_messages([ChatMessage("assistant", "", (ToolCall("1", "f", "[]"),))])
+
+
+def test_messages_for_templates_without_tools() -> None:
+    call = ToolCall("1", "get_weather", '{"city": "Köln"}')
+    given = [ChatMessage("user", "Weather?"), ChatMessage("assistant", "", (call,)), ChatMessage("tool", "sunny", (), "1")]
+    first, second, third = plain_messages(template_messages(given), [WEATHER.describe()])
+    assert '"name": "get_weather", "description": "The weather."' in first["content"]
+    assert first["content"].endswith("\n\nWeather?")
+    assert find_calls(second["content"], NAMES)[1][0].name == "get_weather"
+    assert third == {"role": "user", "content": "Result of get_weather: sunny"}
