@@ -382,6 +382,8 @@ def test_calls_of_functions(
     with served.client.generate_stream(QUESTION, tools=[WEATHER], tool_choice="get_weather", max_tokens=80) as pieces:
         assert not list(pieces)
         assert pieces.generation.choices[0].tool_calls[0].arguments == call.arguments
+    with served.client.generate_stream(QUESTION, tools=[WEATHER], max_tokens=20) as pieces:  # no call
+        assert "".join(pieces) == pieces.generation.text != ""
     tools: Any = [{"type": "function", "function": {**WEATHER, "strict": True}}]
     chosen: Any = {"type": "function", "function": {"name": "get_weather"}}
     chat: dict[str, Any] = {"model": "llama", "messages": QUESTION, "tools": tools, "tool_choice": chosen, "max_tokens": 80}

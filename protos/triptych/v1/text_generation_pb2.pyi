@@ -186,7 +186,7 @@ class GenerateRequest(_message.Message):
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
         """Functions that the answer of a chat may call, at most 128 with different names. Not with json_schema or regex. If the chat template
-        knows no tools, the first message describes them. A stream then has no pieces: whether a text is a call is known at its end.
+        knows no tools, the first message describes them. A stream withholds what may become a call until its end.
         """
 
     def __init__(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from triptych_serving.models.generation.tools import ToolCall
+from triptych_serving.models.generation.tools import ToolCall, before_calls, find_calls, overlap
 from triptych_serving.scheduling.request import Finish, Row, TokenLogProbability
 from triptych_serving.text.tokenizers import Tokenizer
 from triptych_serving.text.translation_tokenizer import REPLACEMENT
@@ -165,7 +165,7 @@ class TextBuilder:
         if found:
             place, self.stopped = min(found)
             return self._withheld[:place]
-        kept = 0 if is_last else max((_overlap(self._withheld, stop) for stop in self._stop), default=0)
+        kept = 0 if is_last else max((overlap(self._withheld, stop) for stop in self._stop), default=0)
         shown = len(self._withheld) - kept
         piece, self._withheld = self._withheld[:shown], self._withheld[shown:]
         return piece
@@ -187,7 +187,7 @@ class GrowingChoice:
         self.index, self.choice, self.rows = index, choice, prompt.rows[choice : choice + 1]
         self._builder = TextBuilder(tokenizer, self.rows[0], prompt.stop)
         self._lead = prompt.echo or ""
-        self._is_whole = bool(prompt.tools)  # whether it is a call is known at the end
+        self._tools, self._built, self._shown = prompt.tools, "", ""
         self._sent = self._due = 0  # numbers of log-probabilities: returned, and of the tokens up to the last piece
         self.is_done = False
 
@@ -195,14 +195,21 @@ class GrowingChoice:
         """Return the next piece after its row got more tokens or finished; often empty."""
         [row] = self.rows
         self.is_done = row.finish is not None
-        if self._is_whole:
-            return ""
         tokens = row.hypotheses[0].tokens if self.is_done else tuple(row.tokens)
         piece = self._lead + self._builder.add(tokens[row.prompt :], self.is_done)
         self._lead = ""
+        if self._tools:
+            piece = self._without_calls(piece)
         if piece or self.is_done:
             self._due = len(row.first_log_probability) + len(row.log_probabilities)
         return piece
+
+    def _without_calls(self, piece: str) -> str:
+        """Return the next piece of the text without calls; what may be one is withheld until the end."""
+        self._built += piece
+        text = find_calls(self._built, self._tools)[0] if self.is_done else before_calls(self._built)
+        new, self._shown = text[len(self._shown) :], text
+        return new
 
     def take_log_probabilities(self) -> Sequence[TokenLogProbability]:
         """Return the log-probabilities that have not been returned yet, of the tokens up to the last piece."""
@@ -210,8 +217,3 @@ class GrowingChoice:
         new = [*row.first_log_probability, *row.log_probabilities][self._sent : self._due]
         self._sent = self._due
         return new
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest beginning of `stop`, but not all of it, with which the text ends."""
-    return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)

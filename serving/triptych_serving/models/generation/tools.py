@@ -17,6 +17,7 @@ AUTO, NONE, REQUIRED = "auto", "none", "required"
 # Calls as models write them: between these tags (Hermes, Qwen), or JSON alone with such a mark before it (Mistral, Llama).
 TAG = "<tool_call>"
 TAGGED = re.compile(rf"{TAG}(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+BEGINNINGS = ("{", "[", "<", "`")  # of texts that may be calls
 MARK = re.compile(r"\s*(?:\[TOOL_CALLS\]|<\|tool_call\|>|<\|python_tag\|>|```(?:json)?)?")
 COMPOSED = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
 BETWEEN = re.compile(r"[\s;,`]*")
@@ -148,7 +149,20 @@ def find_calls(text: str, names: Collection[str]) -> tuple[str, tuple[ToolCall, 
                 found.append(ToolCall(secrets.token_hex(5)[1:], call["name"], json.dumps(arguments, ensure_ascii=False)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return text, ()
-    return text[: text.index(TAG)].strip() if tagged else "", tuple(found)
+    return before_calls(text) if tagged else "", tuple(found)
+
+
+def before_calls(text: str) -> str:
+    """Return the part of a growing text that no call can begin in, without white space at its end."""
+    if text.lstrip()[:1] in ("", *BEGINNINGS):
+        return ""
+    place = text.find(TAG)
+    return text[: place if place >= 0 else len(text) - overlap(text, TAG)].rstrip()
+
+
+def overlap(text: str, word: str) -> int:
+    """Return the length of the longest beginning of `word`, but not all of it, with which the text ends."""
+    return next((size for size in range(min(len(word) - 1, len(text)), 0, -1) if text.endswith(word[:size])), 0)
 
 
 def _values(text: str) -> Iterator[Any]:

@@ -1,6 +1,7 @@
 """Functions that answers may call: what is read of a text, what a forced call looks like, what templates get."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import jsonschema
@@ -12,6 +13,7 @@ from triptych_serving.models.generation.tools import (
     MAX_TOOLS,
     Tool,
     ToolCall,
+    before_calls,
     check_tools,
     find_calls,
     forced_call,
@@ -149,3 +151,12 @@ def test_messages_for_templates_without_tools() -> None:
     assert first["content"].endswith("\n\nWeather?")
     assert find_calls(second["content"], NAMES)[1][0].name == "get_weather"
     assert third == {"role": "user", "content": "Result of get_weather: sunny"}
+
+
+def test_a_growing_text_is_shown_up_to_where_a_call_may_begin() -> None:
+    text = f"I look <here>.  \n<tool_call>{CALL}"
+    shown = [before_calls(text[:size]) for size in range(len(text) + 1)]
+    assert all(later.startswith(earlier) for earlier, later in pairwise(shown))
+    assert shown[-1] == find_calls(text, NAMES)[0] == "I look <here>."
+    assert before_calls("I look <tool_") == "I look"
+    assert {before_calls(beginning) for beginning in ("", " ", CALL[:9], "[TOOL", "<tool", "```")} == {""}
