@@ -65,8 +65,8 @@ class Answer:
         return {"item_id": f"msg_{self.id}", "output_index": 0, "content_index": 0}
 
     def response(self, generation: pb.Generation | None = None) -> dict[str, Any]:
-        """Return the response; without a generation it is in progress."""
-        given, done = self.given, generation is not None
+        """Return the response; without a generation it is in progress. What the request has of any size is not repeated."""
+        done = generation is not None
         is_cut = generation is not None and generation.choices[0].finish_reason == translation_pb2.FINISH_REASON_LENGTH
         return {
             "id": f"resp_{self.id}",
@@ -78,12 +78,9 @@ class Answer:
             "model": self.model,
             "output": [] if generation is None else self.output(generation.choices[0]),
             "usage": None if generation is None else _usage(generation),
-            "text": given.get("text") or {"format": {"type": "text"}},
-            "metadata": given.get("metadata") or {},
-            **{name: given.get(name) for name in ("instructions", "max_output_tokens", "temperature", "top_p", "user")},
-            "tools": given.get("tools") or [],
-            "tool_choice": given.get("tool_choice") or "auto",
-            **{"parallel_tool_calls": True, "previous_response_id": None, "store": False},
+            **{name: self.given.get(name) for name in ("max_output_tokens", "temperature", "top_p")},
+            **{"instructions": None, "metadata": {}, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True},
+            **{"previous_response_id": None, "store": False},
         }
 
     def output(self, choice: pb.GenerationChoice) -> list[dict[str, Any]]:
