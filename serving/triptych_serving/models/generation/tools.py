@@ -146,10 +146,11 @@ def find_calls(text: str, names: Collection[str]) -> tuple[str, tuple[ToolCall, 
                 arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
                 if call["name"] not in names or not isinstance(arguments, dict):
                     return text, ()
-                found.append(ToolCall(secrets.token_hex(5)[1:], call["name"], json.dumps(arguments, ensure_ascii=False)))
+                written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+                found.append(ToolCall(secrets.token_hex(5)[1:], call["name"], written))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return text, ()
-    return before_calls(text) if tagged else "", tuple(found)
+    return before_calls(text) if found else text, tuple(found)
 
 
 def before_calls(text: str) -> str:
@@ -166,9 +167,9 @@ def overlap(text: str, word: str) -> int:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """Yield the JSON values of a text, and those in lists. Raises ValueError: there is something else, or nothing."""
+    """Yield the JSON values of a text, and those in lists. Raises ValueError: there is something else."""
     place, decoder = _skipped(text, 0), json.JSONDecoder()
-    while place < len(text) or not place:
+    while place < len(text):
         value, place = decoder.raw_decode(text, place)
         yield from value if isinstance(value, list) else [value]
         place = _skipped(text, place)
