@@ -166,7 +166,9 @@ class ProtectedFinder:
         terms = (ProtectedMatch(start, end, ProtectedKind.TERM, term) for start, end, term in self._terms.find(text))
         coined = (match for match in _COINED.finditer(text) if _is_coined(match[0]))
         codes = _all(_CODE.finditer(text), ProtectedKind.KEEP)
-        acronyms = (match for match in (() if text.isupper() else ACRONYM.finditer(text)) if len(match[0]) > 2)
+        acronyms = [match for match in ACRONYM.finditer(text) if len(match[0]) > 2]
+        if acronyms and self._kept.sub("", text).isupper():  # the whole text is in capitals
+            acronyms = []
         taken = merged(merged(merged(kept, terms), codes), _all(coined, ProtectedKind.KEEP))
         return merged(taken, _all(acronyms, ProtectedKind.ACRONYM))
 

@@ -97,7 +97,8 @@ class _Writer:
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
-        self._words = {Substitution.NAME: _free(NAMES, segment), Substitution.NUMBER: _free(NUMBERS, segment)}
+        names = list(map(str.upper, NAMES)) if _in_capitals(segment) else NAMES
+        self._words = {Substitution.NAME: _free(names, segment), Substitution.NUMBER: _free(NUMBERS, segment)}
         self._counts = Counter(re.findall(r"\d+", segment.text))  # of two, a translation would not tell which one is which
         self._at = 0  # in the segment
         self._parts: list[str] = []
@@ -163,6 +164,12 @@ class _Writer:
             self._parts.append(text)
             self._ends_blank = text.endswith(" ")
             self._length += len(text)
+
+
+def _in_capitals(segment: Segment) -> bool:
+    """Return whether the text beside protected items is in capitals."""
+    bounds = (0, *(place for item in segment.protected for place in (item.start, item.end)), len(segment.text))
+    return "".join(segment.text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)).isupper()
 
 
 def _free(words: Sequence[str], segment: Segment) -> list[str]:

@@ -55,7 +55,9 @@ def identity(request: SentenceRequest) -> Reply:
 
 def swapped(text: str) -> str:
     """Swap the case of all words except stand-ins."""
-    return re.sub(r"[A-Za-zäöüÄÖÜ]+", lambda match: match[0] if STAND_IN.fullmatch(match[0]) else match[0].swapcase(), text)
+    return re.sub(
+        r"[A-Za-zäöüÄÖÜ]+", lambda match: match[0] if STAND_IN.fullmatch(match[0].capitalize()) else match[0].swapcase(), text
+    )
 
 
 def swapping(request: SentenceRequest) -> Reply:

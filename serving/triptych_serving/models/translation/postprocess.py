@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from triptych_serving.models.translation.preprocess import PreparedText
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row, TokenLogProbability
+from triptych_serving.text.capitals import PLACEHOLDER
 from triptych_serving.text.spans import Span, joined_spans, target_spans
 from triptych_serving.text.translation_tokenizer import TextPieces, TranslationTokenizer
 
@@ -92,12 +93,21 @@ class GrowingText:
             self._gap += self.text.sentences.gap_after(self._done, sentence)
             self._done += 1
             self._pieces = TextPieces()
-        last = "" if self.is_done else self._tokenizer.decode_stable(self._current.shown(self._current.tokens))
+        last = (
+            ""
+            if self.is_done or self._is_withheld
+            else self._tokenizer.decode_stable(self._current.shown(self._current.tokens))
+        )
         return "".join((*pieces, self._next_piece(last)))
 
     def _next_piece(self, sentence: str) -> str:
         piece, self._gap = self._gap + self._pieces.advance(self.text.spelt(self._done, sentence)), ""
         return piece
+
+    @property
+    def _is_withheld(self) -> bool:
+        """True if a part of the current sentence's translation may change: one in capitals, but for placeholders."""
+        return self._done in self.text.capitals and PLACEHOLDER.search(self.text.sentences.texts[self._done]) is not None
 
     @property
     def _current(self) -> Row:

@@ -14,7 +14,7 @@ from triptych_serving.models.request_cost import NUMBER_BYTES, RowLimit, check_c
 from triptych_serving.models.translation.options import ModelDefaults, ResolvedOptions, may_sample, resolve_options
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import UNFRAMED, FrameTokens, Row
-from triptych_serving.text.capitals import in_capitals, is_sentence_in_capitals
+from triptych_serving.text.capitals import in_capitals, is_sentence_in_capitals, lower_capitals, raise_capitals
 from triptych_serving.text.languages import LanguagePair, resolve_pair
 from triptych_serving.text.spans import Span, joined_spans
 from triptych_serving.text.tokenizers import is_unicode
@@ -41,7 +41,7 @@ class PreparedText:
 
     def spelt(self, index: int, translation: str) -> str:
         """Write a sentence's translation in capitals if the sentence is."""
-        return translation.upper() if index in self.capitals else translation
+        return raise_capitals(translation, self.sentences.texts[index]) if index in self.capitals else translation
 
 
 @dataclass(frozen=True)
@@ -209,8 +209,8 @@ def _lowered(text: Sentences, prefix: str) -> tuple[Sentences, str, frozenset[in
     found = {place for place, sentence in enumerate(text.texts) if is_sentence_in_capitals(sentence)}
     if prefix.strip() and not in_capitals(prefix):
         found -= {0}  # the prefix stays as it is
-    sentences = tuple(one.capitalize() if place in found else one for place, one in enumerate(text.texts))
-    return replace(text, texts=sentences), prefix.capitalize() if 0 in found else prefix, frozenset(found)
+    sentences = tuple(lower_capitals(one) if place in found else one for place, one in enumerate(text.texts))
+    return replace(text, texts=sentences), lower_capitals(prefix) if 0 in found else prefix, frozenset(found)
 
 
 def _rows(

@@ -42,6 +42,7 @@ FOUND = [
     ("PyTorch's tensors, mBART, gRPC and ONNX; a TinyLlama", ["PyTorch", "mBART", "gRPC", "ONNX", "TinyLlama"]),
     ("WiFi, a PhD, MitarbeiterInnen, bhFrainc, isiZulu, US", []),
     ("ALL IS WELL", []),
+    ("HELLO {name}, USE --force", ["{name}", "--force"]),
 ]
 
 

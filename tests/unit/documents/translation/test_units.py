@@ -51,6 +51,7 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
     [
         ("One is here. Two is there.", ["One is here.", "Two is there."]),
         ("Hello {name}!", ["Hello Tom!"]),
+        ("HELLO {name}, READ %s", ["HELLO TOM, READ BOSTON"]),
         ("Delete %d of %d files", ["Delete 2013 of 2014 files"]),
         ('No file "%s": %s or %s (%s) is {a}-{b}', ["No file Tom: Boston or Paris Maria is Linux"]),
         ("Delete %<PRIu64> of %5<PRIdMAX>, not %<who>s", ["Delete 2013 of 2014, not Tom"]),

@@ -11,7 +11,7 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.text.capitals import in_capitals, is_sentence_in_capitals
+from triptych_serving.text.capitals import in_capitals, is_sentence_in_capitals, lower_capitals, raise_capitals
 
 from .....fixtures.toy import PAIRS, copy_bundle
 
@@ -47,6 +47,15 @@ def test_prefixes_are_in_capitals_too_or_nothing_is(translator: Translator) -> N
     assert best(translator, ONE.upper(), target_prefix=(word,)).startswith(word)
 
 
+def test_placeholders_stay_as_they_are(translator: Translator) -> None:
+    source = f"{ONE.upper().rstrip('.')} {{userName}}."
+    text = best(translator, source)
+    assert text.replace("{userName}", "").isupper() or text.isupper()
+    *pieces, output = translator.stream(source)
+    assert isinstance(output, Translation)
+    assert "".join(map(str, pieces)) == output.text == text
+
+
 def test_alignments_relate_the_texts_as_written(translator: Translator) -> None:
     [plain, loud] = translator.translate([ONE, ONE.upper()], DecodingOptions(return_alignment=True))
     assert loud.source_spans == plain.source_spans
@@ -71,4 +80,18 @@ def test_spans_fit_because_lowering_keeps_the_length() -> None:
     assert len(letters) > 1500
     for letter in letters:
         text = f"A{letter}A"
-        assert not in_capitals(text) or len(text.capitalize()) == len(text)
+        assert not in_capitals(text) or len(lower_capitals(text)) == len(text)
+
+
+@pytest.mark.parametrize(
+    ("source", "lowered"),
+    [
+        ("HELLO {userName}, YOU HAVE %d OF %(total)s", "Hello {userName}, you have %d of %(total)s"),
+        ("PRESS <b>ENTER</b> OR ${key}\\n", "Press <b>enter</b> or ${key}\\n"),
+        ("%s IS 50 % OFF, 50%OFF, A < B AND C > D", "%s is 50 % off, 50%off, a < b and c > d"),
+    ],
+)
+def test_sentences_with_placeholders(source: str, lowered: str) -> None:
+    assert is_sentence_in_capitals(source)
+    assert lower_capitals(source) == lowered
+    assert raise_capitals(lowered, lowered) == source
