@@ -111,6 +111,8 @@ def _translate_tables(paths: tuple[Path, ...], out: Path, cluster: dict[str, Any
 def _translate_to_stdout(paths: tuple[Path, ...], out: Path, values: dict[str, Any]) -> int:
     """Translate a document and write it to standard output, everything else to standard error; return the exit code."""
     destination(paths, out, "")  # checks that there is one document
+    if values["report"] in options.STDOUT:
+        raise click.UsageError("--report and --out are both -; name a file for one of them")
     if values["bilingual"]:
         raise click.UsageError("--bilingual writes a second file, and --out - has no place for it")
     check_stdout()
@@ -150,6 +152,7 @@ def _translate(paths: tuple[Path, ...], out: Path, name: str, values: dict[str, 
         memory = None
         if path := job_flags.memory:
             memory = stack.enter_context(Database(IN_MEMORY if job_flags.dry_run and not path.exists() else path))
+        quiet = quiet or job_flags.report in options.STDOUT
         job = DocumentJob(found, policy, rules, journal, memory, job_flags.tmx, job_flags.fail_fast)
         if translator is None:
             return _count(job, request, job_flags, stop, quiet)

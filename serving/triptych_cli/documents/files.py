@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from triptych_cli.common.lines import unfinished
+from triptych_cli.common.options import STDOUT
 from triptych_documents.formats.bilingual import write_tmx, write_xliff
 from triptych_documents.sentences import SentencePair
 
@@ -43,8 +46,16 @@ def write_whole(path: Path, content: bytes | Iterable[bytes], ready: Callable[[s
 
 
 def write_json(path: Path, values: object) -> None:
-    """Write indented JSON; half a surrogate pair becomes an escape. Raises OSError: it cannot be written."""
-    write_whole(path, json.dumps(values, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n")
+    """Write indented JSON, to standard output if the path is `-`. Half a surrogate pair becomes an escape.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    content = json.dumps(values, ensure_ascii=False, indent=2).encode(errors="backslashreplace") + b"\n"
+    if path in STDOUT:
+        click.echo(content, nl=False)
+    else:
+        write_whole(path, content)
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:

@@ -97,7 +97,7 @@ running = options.several(
         type=click.Choice(sorted(BILINGUAL)),
         help="Write the sentence pairs of each document in a file beside it.",
     ),
-    _option("--report", type=NEW_FILE, metavar="FILE", help="Write the result of each document as JSON."),
+    _option("--report", type=NEW_FILE, metavar="FILE", help="Write the result of each document as JSON; - is standard output."),
     _switch("--overwrite", "Replace files in --out that no earlier run wrote."),
     _switch("--fail-fast", "Stop at the first error."),
     _switch("--dry-run", "Count only; translate and write nothing."),

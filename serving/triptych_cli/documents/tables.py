@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.options import is_given
+from triptych_cli.common.options import STDOUT, is_given
 from triptych_cli.documents.discovery import SourceFile
 from triptych_cli.documents.files import write_json
 from triptych_embedded.request import TranslationRequest
@@ -119,6 +119,7 @@ def _show_report(report: "TableReport", path: Path | None) -> int:
         click.echo(f"{file}: {problems[0]}", err=True)
     for line in first_lines(errors):
         click.echo(line, err=True)
-    click.echo(f"files: {len(report.files):,} translated, {len(report.skipped):,} done before, {len(report.failed):,} failed")
-    click.echo(f"rows: {report.rows:,} translated; findings: {len(findings):,}, errors: {len(errors):,}")
+    files = f"{len(report.files):,} translated, {len(report.skipped):,} done before, {len(report.failed):,} failed"
+    click.echo(f"files: {files}", err=path in STDOUT)
+    click.echo(f"rows: {report.rows:,} translated; findings: {len(findings):,}, errors: {len(errors):,}", err=path in STDOUT)
     return int(bool(report.failed or errors))

@@ -145,6 +145,12 @@ def test_a_memory_is_exported_and_imported(run: Run, translate: Translate, sourc
     assert content(tmp_path / "two") == TRANSLATED
 
 
+def test_a_report_on_standard_output(translate: Translate, source: Path) -> None:
+    shown = translate(source, "--report", "-")
+    assert json.loads(shown.out)["documents"] == {"translated": 2}
+    assert shown.err.startswith("documents: 2 translated\n")
+
+
 def test_a_report(translate: Translate, source: Path, tmp_path: Path) -> None:
     assert translate(source, "--report", tmp_path / "report.json").success
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
