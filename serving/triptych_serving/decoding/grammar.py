@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from time import thread_time
+from typing import Any
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -32,6 +33,12 @@ SLOW_SECONDS, MOST_SLOW = 0.05, 3  # CPU time of a slow token, and number of the
 PARTS = re.compile(r"\\[xuUpP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(|\)|\{(\d+)(?:,(\d*))?\}|.", re.DOTALL)
 # Where any white space is allowed, small models write it without end.
 WHITE_SPACE = r" |\n {0,16}"
+# Members of a schema. Where an object may have other properties than those listed, small models write them without end.
+DATA = ("const", "default", "enum", "examples")  # no schemas
+BY_NAME = ("properties", "patternProperties", "$defs", "definitions")  # map names to schemas
+IN_PLACE = frozenset(("properties", "$ref", "anyOf", "oneOf"))  # describe the same object
+CONDITIONS = ("not", "if")
+OTHERS = ("additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties", "minProperties")
 
 
 class Grammar:
@@ -142,9 +149,11 @@ class GrammarCompiler:
             raise InvalidInputError(field, f"{len(text):,} characters are too long, at most {MOST_CHARACTERS:,}; shorten it")
         try:
             if field != "regex":
-                _check_schema(field, json.loads(text))
+                schema = json.loads(text)
+                _check_schema(field, schema)
+                _close_objects(schema)
                 rules = LLMatcher.grammar_from_json_schema(
-                    text, overrides={"whitespace_pattern": WHITE_SPACE, "coerce_one_of": True}
+                    json.dumps(schema), overrides={"whitespace_pattern": WHITE_SPACE, "coerce_one_of": True}
                 )
             else:
                 _check_expressions(field, [text])
@@ -181,6 +190,32 @@ def _check_schema(field: str, schema: object) -> None:
                 problem = f"multipleOf: {step} is too large, all of them multiply to at most {MOST_MULTIPLE:,}"
                 raise InvalidInputError(field, problem)
     _check_expressions(field, expressions)
+
+
+def _close_objects(schema: object) -> None:
+    """Allow no other properties in objects that list theirs, unless the schema says something about others.
+
+    A schema that combines several schemas of one object is left as it is: each of them lists only some of the properties.
+    """
+    parts, objects = [schema], list[dict[str, Any]]()
+    while parts:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        if not isinstance(part, dict):
+            continue
+        for name, value in part.items():
+            if name not in DATA:
+                parts += value.values() if name in BY_NAME and isinstance(value, dict) else [value]
+        several = len(part["allOf"]) if isinstance(part.get("allOf"), list) else 0
+        if several + len(part.keys() & IN_PLACE) > 1 or not part.keys().isdisjoint(CONDITIONS):
+            return
+        listed, required = part.get("properties"), part.get("required", [])
+        readable = isinstance(listed, dict) and isinstance(required, list)
+        if listed and readable and part.keys().isdisjoint(OTHERS) and set(map(str, required)) <= listed.keys():
+            objects.append(part)
+    for part in objects:
+        part["additionalProperties"] = False
 
 
 def _is_exact(name: str, number: float) -> bool:

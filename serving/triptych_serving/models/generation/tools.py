@@ -19,7 +19,6 @@ TAG = "<tool_call>"
 TAGGED = re.compile(rf"{TAG}(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 BEGINNINGS = ("{", "[", "<", "`")  # of texts that may be calls
 MARK = re.compile(r"\s*(?:\[TOOL_CALLS\]|<\|tool_call\|>|<\|python_tag\|>|```(?:json)?)?")
-COMPOSED = ("$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties")
 BETWEEN = re.compile(r"[\s;,`]*")
 # For templates that know no tools.
 INTRODUCTION = """You can call these functions:
@@ -113,8 +112,6 @@ def forced_call(tools: Sequence[Tool], choice: str) -> str:
 
 def _call_schema(tool: Tool, place: str) -> dict[str, Any]:
     arguments = _moved(tool.schema, f"{place}/properties/arguments")
-    if "properties" in arguments and arguments.keys().isdisjoint(COMPOSED):  # small models would invent others
-        arguments = {"additionalProperties": False, **arguments}
     properties = {"name": {"const": tool.name}, "arguments": arguments}
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 

@@ -56,6 +56,38 @@ def test_json_follows_its_schema(compiler: GrammarCompiler) -> None:
         grammar.check(list(b'{"x": 3}'), is_whole=True)
 
 
+LISTED = {"properties": {"a": {"type": "null"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "is_valid"),
+    [
+        (LISTED, '{"a": null}', True),
+        (LISTED, "{}", True),
+        (LISTED, '{"b": 1}', False),
+        ({"type": "array", "items": {"$ref": "#/$defs/properties"}, "$defs": {"properties": LISTED}}, '[{"b": 1}]', False),
+        ({"properties": {"properties": LISTED}}, '{"properties": {"b": 1}}', False),
+        ({"anyOf": [LISTED, {"type": "null"}]}, '{"b": 1}', False),
+        ({**LISTED, "additionalProperties": True}, '{"b": 1}', True),
+        ({**LISTED, "patternProperties": {"b": {}}}, '{"b": 1}', True),
+        ({**LISTED, "required": ["b"]}, '{"b": 1}', True),
+        ({"type": "object", "properties": {}}, '{"b": 1}', True),
+        ({"allOf": [LISTED, {"properties": {"b": {"type": "integer"}}, "required": ["b"]}]}, '{"a": null, "b": 1}', True),
+        ({**LISTED, "anyOf": [{"properties": {"b": {}}}, {"properties": {"c": {}}}]}, '{"a": null, "b": 1}', True),
+        ({"const": LISTED}, json.dumps(LISTED), True),
+    ],
+)
+def test_objects_that_list_properties_have_no_others(
+    compiler: GrammarCompiler, schema: dict[str, object], text: str, is_valid: bool
+) -> None:
+    grammar = compiler.compile("json_schema", json.dumps(schema))
+    if is_valid:
+        grammar.check(list(text.encode()), is_whole=True)
+    else:
+        with pytest.raises(InvalidInputError, match="cannot follow it"):
+            grammar.check(list(text.encode()), is_whole=True)
+
+
 def test_numbers_are_exact_up_to_64_bits(compiler: GrammarCompiler) -> None:
     schema = {"type": "integer", "minimum": -(2**63) + 2048, "maximum": 2**64 - 1}
     grammar = compiler.compile("json_schema", json.dumps(schema))

@@ -92,9 +92,8 @@ def test_other_texts_stay(text: str) -> None:
 def test_a_forced_call_has_the_schema_of_its_function(choice: str) -> None:
     schema = json.loads(forced_call([WEATHER, TIME], choice))
     jsonschema.validate({"name": "get_time", "arguments": {"zone": "UTC"}}, schema)  # a reference that fits its new place
-    for wrong in ({"zone": "CEST"}, {"zone": "UTC", "more": 1}):
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({"name": "get_time", "arguments": wrong}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"name": "get_time", "arguments": {"zone": "CEST"}}, schema)
     weather: dict[str, Any] = {"name": "get_weather", "arguments": {"city": "Köln"}}
     assert jsonschema.Draft202012Validator(schema).is_valid(weather) is (choice == "required")
 
