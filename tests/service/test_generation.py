@@ -226,7 +226,10 @@ def test_a_cancelled_stream_frees_its_row(served: Served, monkeypatch: pytest.Mo
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "long prompt": ({"prompt": "w " * 150}, r"prompts\[0\]: 151 tokens are too long, the model's context has 128 tokens"),
+    "long prompt": (
+        {"prompt": "w " * 150},
+        r"prompts\[0\]: 151 tokens are too long, this model's maximum context length is 128 tokens",
+    ),
     "longer prompt": ({"prompt": "w" * 100_000}, r"prompts\[0\]: 100,000 characters are too long"),
     "max_tokens": (
         {"max_tokens": 126},
@@ -312,13 +315,17 @@ def test_openai_chat(served: Served, openai_client: openai.OpenAI) -> None:
     of_model = InferenceClient(f"http://127.0.0.1:{served.server.http_port}/models/llama")
     answer = of_model.chat_completion(messages, temperature=0.9, seed=3, max_tokens=9)
     assert answer.choices[0].message.content == whole.choices[0].message.content
-    for refused in (
-        {"tools": [{"type": "function"}]},
-        {"frequency_penalty": 1},
-        {"messages": [{"role": "robot", "content": "x"}]},
-    ):
-        with pytest.raises(openai.BadRequestError):
+    cases: list[tuple[dict[str, Any], str, str]] = [
+        ({"extra_body": {"functions": [{"name": "f"}]}}, "functions: .* is not supported; use tools", "invalid_argument"),
+        ({"frequency_penalty": 1}, "frequency_penalty: 1 is not supported; use repetition_penalty", "invalid_argument"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "role: 'robot' is unknown", "invalid_argument"),
+        ({"messages": [{"role": "user", "content": "w " * 150}]}, "messages: .* are too long", "context_length_exceeded"),
+        ({"max_completion_tokens": 120}, "max_completion_tokens: 120 is too large", "context_length_exceeded"),
+    ]
+    for refused, message, code in cases:
+        with pytest.raises(openai.BadRequestError, match=message) as caught:
             openai_client.chat.completions.create(**{**shared, **refused}, stream=True)
+        assert caught.value.code == code
 
 
 def test_openai_responses(served: Served, openai_client: openai.OpenAI) -> None:

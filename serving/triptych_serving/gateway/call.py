@@ -14,6 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -56,6 +57,7 @@ MAX_FIELDS = 64  # of a form
 MAX_INTEGER = 2**32 - 1  # integers of requests are uint32 in messages
 WIDER = {"seed": 2**64 - 1}  # but for this one
 TOKENS_AT_ONCE = 10_000  # counted without letting other threads run
+NO_REMEDIES: Mapping[str, str] = MappingProxyType({})
 PASSED_HEADERS = ("authorization", "traceparent", "tracestate", "user-agent")
 DEEPL_SCHEME = "deepl-auth-key "  # of DeepL's clients, instead of "Bearer "
 
@@ -148,15 +150,19 @@ class Json(dict[str, Any]):
             raise invalid(f"{self.path}{name}: is empty; leave it out")
         return text
 
-    def refuse(self, values: Mapping[str, tuple[Any, ...]]) -> None:
+    def refuse(self, values: Mapping[str, tuple[Any, ...]], remedies: Mapping[str, str] = NO_REMEDIES) -> None:
         """Reject options that would change the result and are not supported; `values` are those without effect.
+
+        Args:
+            remedies: what to use in place of an option.
 
         Raises:
             RpcError: names the option.
         """
         for name, neutral in values.items():
             if name in self and self[name] not in (None, *neutral):
-                raise invalid(f"{self.path}{name:.60}: {shortened(self[name], 80)} is not supported; leave it out")
+                remedy = remedies.get(name, "leave it out")
+                raise invalid(f"{self.path}{name:.60}: {shortened(self[name], 80)} is not supported; {remedy}")
 
 
 JSON_TYPES: dict[type, str] = {

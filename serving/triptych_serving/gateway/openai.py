@@ -22,6 +22,7 @@ from triptych.v1 import text_generation_pb2 as pb
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
 from triptych_serving.gateway.messages import mismatch, shortened
 from triptych_serving.gateway.route import Api, ApiRoute, http_status, renamed, stream_error
+from triptych_serving.models.generation.generator import CONTEXT_LIMIT
 from triptych_serving.rpc.direct_calls import RpcError
 
 STARTED = int(time.time())  # "created" of the models, whose age is unknown
@@ -56,6 +57,11 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "stop_token_ids": ([],),
     "add_generation_prompt": (True,),
     "chat_template": (),
+}
+REMEDIES: Mapping[str, str] = {
+    "functions": "use tools",
+    **dict.fromkeys(("frequency_penalty", "presence_penalty"), "use repetition_penalty"),
+    **dict.fromkeys(("guided_json", "guided_regex"), "use structured_outputs"),
 }
 RULES = ("response_format", "structured_outputs")
 OTHER_RULES: Mapping[str, tuple[Any, ...]] = dict.fromkeys(("choice", "grammar", "json_object", "structural_tag"), ())
@@ -208,7 +214,7 @@ async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Any
     """Answer a completion, or with `chat` a chat; `own` are the fields of GenerateRequest that only this kind has."""
     if name := call.request.path_params.get("model"):  # Hugging Face's clients send a placeholder beside it
         given["model"] = name
-    given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1), **TOOLS} if not chat else {})})
+    given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1), **TOOLS} if not chat else {})}, REMEDIES)
     # A schema may be as large as a body.
     rules = {} if given.keys().isdisjoint(RULES) else await call.parts.threads.run_in_thread(_rules, given)
     values = {**generation_fields(given), **rules, **own}
@@ -336,7 +342,8 @@ def format_rules(shape: Json, holder: str = "") -> dict[str, str]:
 def error_body(error: RpcError, status: int) -> Mapping[str, Any]:
     """Return an error as OpenAI's JSON."""
     kind = TYPES.get(status, "server_error")
-    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code.name.lower()}}
+    code = "context_length_exceeded" if CONTEXT_LIMIT in error.message else error.code.name.lower()
+    return {"error": {"message": error.message, "type": kind, "param": None, "code": code}}
 
 
 def _texts(given: Json, name: str) -> list[str]:

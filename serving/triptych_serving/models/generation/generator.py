@@ -46,6 +46,8 @@ if TYPE_CHECKING:  # few requests need it, and its library takes 0.1 s to import
 
 CACHE_SHARE = 0.5  # of the memory, for the caches of all lanes
 SCORE_BYTES = 16 * SCORES  # between the operators of a chunk whose tokens are scored, at most
+# Clients of OpenAI's API, such as LiteLLM and CrewAI, know by these words that a prompt is too long, and shorten it.
+CONTEXT_LIMIT = "this model's maximum context length is"
 PLAIN = GenerationRequest()
 LOGPROB_BYTES = 6 * NUMBER_BYTES  # of a token with its log-probability in a response
 
@@ -247,7 +249,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
 
     @property
     def _context_text(self) -> str:
-        return f"the model's context has {self.context:,} tokens"
+        return f"{CONTEXT_LIMIT} {self.context:,} tokens"
 
     def _grammar(self, field: str, rules: str) -> "Grammar | None":
         """Compile the rules that a text follows, if there are any."""
