@@ -189,7 +189,7 @@ def _read_pictures(folders: Sequence[str], held_out: float) -> tuple[list[Labell
 
     Says on standard error how many other files are ignored.
     """
-    pictures, names = read_folders(folders)
+    pictures, names = read_folders(folders, least=1)
     if ignored := describe_others(folders):
         click.echo(ignored, err=True)
     return (hold_out(pictures, held_out)[1] if held_out else pictures), names

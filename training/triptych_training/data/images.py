@@ -26,18 +26,18 @@ class LabelledImage:
     label: int
 
 
-def read_folders(roots: Sequence[str], classes: Sequence[str] = ()) -> tuple[list[LabelledImage], list[str]]:
+def read_folders(roots: Sequence[str], classes: Sequence[str] = (), least: int = 2) -> tuple[list[LabelledImage], list[str]]:
     """List the images by class and file name, and the names of the classes: `classes`, or those of the roots' sub-folders.
 
     Hidden files and folders, such as `.ipynb_checkpoints` or macOS' `._cat.jpg`, are passed over.
 
     Raises:
-        CorpusError: a folder is missing, has no images or is an unknown class, or there is only one class.
+        CorpusError: a folder is missing, has no images or is an unknown class, or there are fewer than `least` classes.
     """
     folders = [folder for root in roots for folder in _subfolders(Path(root))]
     names = list(classes) or sorted({folder.name for folder in folders})
-    if len(names) < 2:
-        raise CorpusError(f"{', '.join(roots)}: {len(names)} classes, expected at least 2 folders of images")
+    if len(names) < least:
+        raise CorpusError(f"{', '.join(roots)}: folders of images inside: {len(names)}, expected at least {least}")
     if unknown := sorted({folder.name for folder in folders} - set(names)):
         raise CorpusError(f"{', '.join(roots)}: {', '.join(unknown)}: not among the classes of the training set")
     images = []

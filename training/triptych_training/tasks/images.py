@@ -61,15 +61,17 @@ def train_vae(recipe: VaeRecipe, shape: VaeConfig, out: Path, resume: bool = Fal
     """
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "vae", shape, resume)
-    _, train, valid = open_images(fabric, recipe, folder, shape.image_size)
+    _, train, valid = open_images(fabric, recipe, folder, shape.image_size, least=1)
     return Trainer(fabric, recipe, folder, VaeTask(recipe, shape, train, valid)).run()
 
 
-def open_images(fabric: Fabric, recipe: FolderRecipe, folder: RunFolder, size: int) -> tuple[list[str], ImageStore, ImageStore]:
-    """Begin the run; return the names of the classes, and the images to train and to validate on."""
-    images, classes = read_folders(recipe.train)
+def open_images(
+    fabric: Fabric, recipe: FolderRecipe, folder: RunFolder, size: int, least: int = 2
+) -> tuple[list[str], ImageStore, ImageStore]:
+    """Begin the run; return the names of at least `least` classes, and the images to train and to validate on."""
+    images, classes = read_folders(recipe.train, least=least)
     if recipe.valid:
-        held_out, _ = read_folders(recipe.valid, classes)
+        held_out, _ = read_folders(recipe.valid, classes, least)
     else:
         images, held_out = hold_out(images, recipe.hold_out)
     threads = os.cpu_count() or 1

@@ -45,7 +45,7 @@ def test_an_invalid_image_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "one/red").mkdir(parents=True)
     with pytest.raises(CorpusError, match=f"{tmp_path}/none: no such folder"):
         read_folders([root, str(tmp_path / "none")])
-    with pytest.raises(CorpusError, match="one: 1 classes, expected at least 2 folders of images"):
+    with pytest.raises(CorpusError, match="one: folders of images inside: 1, expected at least 2"):
         read_folders([str(tmp_path / "one")])
     with pytest.raises(CorpusError, match=r"one/red: contains no images \(.jpeg, .jpg, .png, .webp\)"):
         read_folders([root, str(tmp_path / "one")])

@@ -13,7 +13,7 @@ from triptych_training.models.vae import VaeConfig
 from triptych_training.tasks.images import VaeTask, train_vae
 
 from ..runs import records
-from ..toy_pictures import write_pictures
+from ..toy_pictures import write_picture, write_pictures
 
 SHAPE = VaeConfig(image_size=8, width=8, latent_dim=4)
 
@@ -38,6 +38,15 @@ def test_the_bound_rises_and_the_checkpoint_has_it(tmp_path: Path) -> None:
     assert bits[-1] < bits[0] - 0.1
     assert checkpoint.model.config == SHAPE
     assert checkpoint.provenance["metrics"]["bits_per_dimension"] == bits[-1]
+
+
+def test_images_of_one_folder_are_enough(tmp_path: Path) -> None:
+    for number in range(9):
+        write_picture(tmp_path / f"pictures/all/{number}.png", (30, 40, 200), seed=number)
+    recipe = replace(
+        make_recipe(tmp_path / "colours"), train=(str(tmp_path / "pictures"),), hold_out=3, batch_images=6, epochs=1
+    )
+    assert load_vae_checkpoint(train_vae(recipe, SHAPE, tmp_path / "run")).provenance["held_out_images"] == 3
 
 
 def test_the_divergence_gains_weight_and_half_of_the_images_are_mirrored(tmp_path: Path) -> None:
