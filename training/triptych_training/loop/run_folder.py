@@ -181,6 +181,16 @@ class RunFolder:
         if count:
             self.log({"kind": "note", "step": 0, what: count, "longer_than_tokens": limit})
 
+    def left_out(self) -> list[str]:
+        """Describe the counts that `note` logged."""
+        notes = (record for record in self.records() if record["kind"] == "note" and "longer_than_tokens" in record)
+        return [
+            f"{name.replace('_', ' ')}: {count:,}, longer than {note['longer_than_tokens']:,} tokens"
+            for note in notes
+            for name, count in note.items()
+            if name.endswith("left_out")
+        ]
+
     def records(self) -> list[dict[str, Any]]:
         """Read all lines of metrics.jsonl; skip a line that a kill cut short, and one of another program."""
         records = []

@@ -141,6 +141,8 @@ class Trainer:
             parameters = sum(p.numel() for p in self.task.model.parameters())
             limit = f"{self.recipe.max_minutes:g} min" if self.recipe.max_minutes else f"{self.total_steps:,} steps"
             progress.say(f"{parameters:,} parameters, {self.task.describe()}, at most {limit}")
+            for line in self.folder.left_out():
+                progress.say(line)
             if self.warmup < self.recipe.warmup_steps:
                 progress.say(f"warm-up steps: {self.warmup} instead of {self.recipe.warmup_steps}, a tenth of the training")
             while self._unfinished():

@@ -23,6 +23,7 @@ from triptych_training.models.word2vec import StaticEmbedding
 from triptych_training.tasks.heads import IGNORED, Head, LabelledExample, make_head
 
 SAMPLES = 300  # validation inputs stored with the final checkpoint
+SHOWN_LABELS = 10  # named in the first line of a training
 
 
 def finetune(recipe: FinetuningRecipe, out: Path, resume: bool = False) -> Path:
@@ -64,8 +65,13 @@ class FinetuningTask:
                 raise RecipeError(f"max_length: no input of the {name} files has at most {limit} tokens")
 
     def describe(self) -> str:
-        classes = f", {len(self.head.labels)} labels" if self.head.labels else ""
-        return f"{len(self.train):,} inputs{classes}"
+        return f"{len(self.train):,} inputs{self._labels()}"
+
+    def _labels(self) -> str:
+        """Count and name the labels: a table's heading or numbers that were read as labels are seen at once."""
+        labels = self.head.labels
+        named = ", ".join(labels[:SHOWN_LABELS]) + ", ..." * (len(labels) > SHOWN_LABELS)
+        return f", {len(labels)} labels ({named})" if labels else ""
 
     def plan(self, epoch: int) -> list[Indices]:
         return self._plan(self.train, f"{self.recipe.seed}/{epoch}")

@@ -248,7 +248,9 @@ def test_the_loss_is_a_mean_over_tokens_and_gradients_are_clipped(trainer: Train
     assert losses[0] == losses[2] != losses[1]
 
 
-def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path, recipe: TranslationRecipe) -> None:
+def test_pairs_that_are_too_long_are_left_out_and_counted(
+    tmp_path: Path, recipe: TranslationRecipe, capsys: pytest.CaptureFixture[str]
+) -> None:
     long = " ".join(["three"] * 40)
     train = write_pairs(tmp_path / "long.tsv", [*PAIRS, (long, "one"), ("one", long)])
     valid = write_pairs(tmp_path / "long_valid.tsv", [*PAIRS[:4], (long, "one"), ("one", long)])
@@ -259,6 +261,11 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path, recipe
         {"kind": "note", "step": 0, "pairs_left_out": 2, "longer_than_tokens": 10},
         {"kind": "note", "step": 0, "valid_pairs_left_out": 2, "longer_than_tokens": TRAINED.max_positions},
     ]
+    limits = 10, TRAINED.max_positions
+    said = [
+        f"{name} left out: 2, longer than {limit} tokens" for name, limit in zip(("pairs", "valid pairs"), limits, strict=True)
+    ]
+    assert [line for line in capsys.readouterr().err.splitlines() if "left out" in line] == said
     assert list(load_checkpoint(result).samples) == PAIRS[:4]
 
 

@@ -117,6 +117,17 @@ def test_inputs_that_are_too_long_are_left_out_and_counted(tmp_path: Path) -> No
     ]
 
 
+def test_the_labels_are_named_so_that_a_heading_among_them_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rows, said in (
+        ("the cat\tyes\nthe cow\tno\ntext\tlabel\n", "3 inputs, 3 labels (label, no, yes), at most 1 steps"),
+        ("".join(f"the cat\t{number}\n" for number in range(12)), "12 labels (0, 1, 10, 11, 2, 3, 4, 5, 6, 7, ...)"),
+    ):
+        train = write(tmp_path / "a.tsv", rows)
+        recipe = make_recipe(tmp_path, "text-classification", train=(train,), valid=(train,), max_steps=1)
+        finetune(recipe, tmp_path / f"run{len(rows)}")
+        assert said in capsys.readouterr().err
+
+
 def test_a_batch_of_words_without_tokens_changes_nothing(tmp_path: Path) -> None:
     train = write(tmp_path / "a.conll", "\u200b O\n")
     recipe = make_recipe(tmp_path, "token-classification", train=(train,), valid=(train,), max_steps=1)
