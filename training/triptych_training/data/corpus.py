@@ -48,7 +48,8 @@ def _read_tabbed(path: Path) -> Iterator[Pair]:
     for number, line in read_lines(path):
         fields = line.split("\t")
         if len(fields) != 2:
-            raise CorpusError(f"{path}:{number}: {len(fields)} tab-separated fields, expected 2 (source, target)")
+            remedy = "keep two, as `cut -f1,2` does" if len(fields) > 2 else "two aligned files are given as SOURCE::TARGET"
+            raise CorpusError(f"{path}:{number}: {len(fields)} tab-separated fields, expected 2 (source, target); {remedy}")
         yield _checked(fields[0], fields[1], f"{path}:{number}")
 
 

@@ -40,9 +40,9 @@ def test_files_of_every_form_are_read_alike(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("no tab", "1 tab-separated fields, expected 2 (source, target)"),
-        ("one\ttwo\tthree", "3 tab-separated fields, expected 2 (source, target)"),
-        ("", "1 tab-separated fields, expected 2 (source, target)"),
+        ("no tab", "1 tab-separated fields, expected 2 (source, target); two aligned files are given as SOURCE::TARGET"),
+        ("one\ttwo\tthree", "3 tab-separated fields, expected 2 (source, target); keep two, as `cut -f1,2` does"),
+        ("", "1 tab-separated fields, expected 2 (source, target); two aligned files are given as SOURCE::TARGET"),
         (" \tein Hund", "the source side is empty"),
         ("a dog\t ", "the target side is empty"),
     ],
