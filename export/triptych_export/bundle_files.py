@@ -40,21 +40,30 @@ def write_graph(graph: Graph, path: Path, weights: WeightsFile, precision: str, 
     converted = _convert(graph, precision)
     if byte_norms and precision in INTEGER:
         fuse_byte_norms(converted)
-    converted.part_tables()
-    model = converted.model
-    for node in model.graph.node:  # drop Python stack traces
-        del node.metadata_props[:]
-        node.doc_string = ""
-    del model.metadata_props[:], model.graph.metadata_props[:], model.graph.value_info[:]
-    model.producer_name, model.producer_version, model.doc_string = "triptych", __version__, ""
-    weights.externalize(converted)
-    path.write_bytes(model.SerializeToString(deterministic=True))
+    del converted.model.graph.value_info[:]
+    _write(converted, path, weights)
 
 
 def write_kept_graph(model: ModelProto, source: Path, folder: Path, precision: str) -> None:
-    """Write the only graph of a precision, as an ONNX file in the folder `source` has it."""
+    """Write the only graph of a precision, as an ONNX file in the folder `source` has it.
+
+    Shapes inside the graph stay: the runtime fuses nodes by them, so that without them sums have another order.
+    """
     weights = WeightsFile(folder / f"weights.{precision}.bin")
-    write_graph(Graph.of_file(model, source), folder / f"graph.{precision}.onnx", weights, "fp32")
+    _write(Graph.of_file(model, source), folder / f"graph.{precision}.onnx", weights)
+
+
+def _write(graph: Graph, path: Path, weights: WeightsFile) -> None:
+    """Write a graph without notes of its producer, such as Python stack traces, and its large tensors to `weights`."""
+    graph.part_tables()
+    model = graph.model
+    for node in model.graph.node:
+        del node.metadata_props[:]
+        node.doc_string = ""
+    del model.metadata_props[:], model.graph.metadata_props[:]
+    model.producer_name, model.producer_version, model.doc_string = "triptych", __version__, ""
+    weights.externalize(graph)
+    path.write_bytes(model.SerializeToString(deterministic=True))
 
 
 def _convert(graph: Graph, precision: str) -> Graph:

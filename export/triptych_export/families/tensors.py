@@ -85,8 +85,8 @@ class TensorsFamily:
             self.expected = try_run(self.file.path, self.samples, self.file.bytes)
         else:
             self.samples, self.expected = self._generated()
-        self._check_outputs()
-        self.batches = self._rows_are_independent()
+        self._correct_outputs(self.expected, say)
+        self.batches = self._rows_are_independent(say)
         folder.mkdir()
         if count := guard_divisions(self.file.model):
             self.provenance = {**self.provenance, "guarded_integer_divisions": count}
@@ -141,7 +141,9 @@ class TensorsFamily:
         try:
             found = try_run(self.file.path, samples, self.file.bytes, first=True)
         except SourceError as error:
-            raise SourceError(f"{error}; if it needs other inputs than random ones, pass --valid SAMPLE.npz") from error
+            wanted = ", ".join(f"{name} {_text(spec)}" for name, spec in self.inputs.items())
+            remedy = f"if it needs other inputs than random ones, pass --valid SAMPLE.npz with the arrays {wanted}"
+            raise SourceError(f"{error}; {remedy}") from error
         last = len(found) - 1
         self.drawn = drawn[last]
         return [samples[last]], [found[last]]
@@ -150,28 +152,28 @@ class TensorsFamily:
         """Return the number of values of generated inputs."""
         return sum(prod(_sizes(spec, size)) for spec in self.inputs.values())
 
-    def _check_outputs(self) -> None:
-        """Take the rank of outputs without a shape from the results, and compare declared shapes with them."""
+    def _correct_outputs(self, results: Sequence[Mapping[str, NDArray[Any]]], say: Say) -> None:
+        """Take from results the shapes that outputs do not declare, and sizes that are declared wrongly, as any size."""
         for one in self.file.model.graph.output:
-            shapes = [found[one.name].shape for found in self.expected]
-            if not one.type.tensor_type.HasField("shape"):
-                self.outputs[one.name] = replace(self.outputs[one.name], shape=(-1,) * len(shapes[0]))
-            wanted = self.outputs[one.name].shape
-            for got in shapes:
-                if len(got) != len(wanted) or any(a not in (-1, b) for a, b in zip(wanted, got, strict=True)):
-                    declared = f"output {one.name!r:.60} is declared as {_text(self.outputs[one.name])}"
-                    raise SourceError(f"{self.file.path}: {declared}, a trial run returned {list(got)}; correct it")
+            declared = spec = self.outputs[one.name]
+            for found in results:
+                spec = replace(spec, shape=_reconciled(spec.shape, found[one.name].shape))
+            self.outputs[one.name] = spec
+            if spec != declared and one.type.tensor_type.HasField("shape"):
+                say(f"output {one.name:.60} is declared as {_text(declared)}, but is {_text(spec)}")
 
-    def _rows_are_independent(self) -> bool:
+    def _rows_are_independent(self, say: Say) -> bool:
         """Run rows one by one and together, in two orders; equal results allow requests to share a batch."""
-        tensors = (*self.inputs.values(), *self.outputs.values())
-        rows = self._different_rows() if all(spec.shape[:1] == (-1,) for spec in tensors) else []
+        rows = self._different_rows() if _are_rows(self.inputs) else []
         if not rows:
             return False
         together = [{name: np.concatenate([row[name] for row in order]) for name in rows[0]} for order in (rows, rows[::-1])]
         try:
             *alone, forwards, backwards = try_run(self.file.path, [*rows, *together], self.file.bytes)
         except SourceError:
+            return False
+        self._correct_outputs([forwards], say)
+        if not _are_rows(self.outputs):
             return False
         orders = ((alone, forwards), (alone[::-1], backwards))
         return all(_rows_close([one[name] for one in wanted], got[name]) for wanted, got in orders for name in self.outputs)
@@ -189,6 +191,11 @@ class TensorsFamily:
             else:
                 rows.append({name: _random(spec, *self.drawn, generator) for name, spec in self.inputs.items()})
         return rows
+
+
+def _are_rows(specs: Mapping[str, TensorSpec]) -> bool:
+    """Tell whether the first dimension of all tensors is free."""
+    return all(spec.shape[:1] == (-1,) for spec in specs.values())
 
 
 def _split(sample: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, NDArray[Any]]]:
@@ -230,13 +237,17 @@ def _spec(one: ValueInfoProto) -> TensorSpec:
     """Return datatype and shape; raises SourceError if it is no tensor of numbers."""
     kind = one.type.tensor_type
     if not one.type.HasField("tensor_type"):
-        raise SourceError(f"tensor {one.name!r:.60}: it is no tensor, but of the kind {one.type.WhichOneof('value')}")
+        problem = f"it is no tensor, but of the kind {one.type.WhichOneof('value')}"
+        remedy = "where it has probabilities, convert the classifier with zipmap=False (an option of skl2onnx and onnxmltools)"
+        raise SourceError(f"tensor {one.name!r:.60}: {problem}; {remedy}")
     try:
         datatype = DATATYPES[helper.tensor_dtype_to_np_dtype(kind.elem_type)]
     except (KeyError, TypeError, ValueError) as error:
         names = {number: name for name, number in TensorProto.DataType.items()}
         found = names.get(kind.elem_type, kind.elem_type)
-        problem = f"its type is {found}; supported: {', '.join(NUMPY)}; add a Cast node"
+        texts = "an input of texts must become numbers before; an output of labels can be removed: labels.txt names columns"
+        remedy = texts if kind.elem_type == TensorProto.STRING else "add a Cast node"
+        problem = f"its type is {found}; supported: {', '.join(NUMPY)}; {remedy}"
         raise SourceError(f"tensor {one.name!r:.60}: {problem}") from error
     return TensorSpec(datatype, tuple(size.dim_value if size.dim_value > 0 else -1 for size in kind.shape.dim))
 
@@ -253,6 +264,13 @@ def _input_spec(one: ValueInfoProto, samples: Sequence[Mapping[str, NDArray[Any]
         if size.HasField("dim_value") and size.dim_value == 0:
             raise SourceError(f"dimension {axis} of {one.name:.60} is 0: an input without values cannot be served; remove it")
     return spec
+
+
+def _reconciled(declared: Sequence[int], found: Sequence[int]) -> tuple[int, ...]:
+    """Return a declared shape with any size where a result has another one."""
+    if len(declared) != len(found):
+        return (-1,) * len(found)
+    return tuple(a if a == b else -1 for a, b in zip(declared, found, strict=True))
 
 
 def _text(spec: TensorSpec) -> str:

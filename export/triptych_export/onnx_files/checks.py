@@ -51,7 +51,7 @@ def read_model(path: Path) -> ModelProto:
 
 
 def opset_of(model: ModelProto) -> int:
-    """Return the version of the standard operators."""
+    """Return the version of the standard operators; 0 if the model has none of them."""
     return max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0)
 
 
@@ -120,7 +120,7 @@ def _faults(model: ModelProto, path: Path) -> Iterator[str]:
     if not model.graph.output or not model.graph.node:
         yield "it has no graph"
     opset = opset_of(model)
-    if opset < OLDEST_OPSET:
+    if 0 < opset < OLDEST_OPSET:
         yield f"opset {opset}, at least {OLDEST_OPSET} is needed; convert it with onnx.version_converter"
     local = {(function.domain, function.name) for function in model.functions}
     yield from dict.fromkeys(_node_faults(model.graph, local))

@@ -23,7 +23,6 @@ Arrays = Mapping[str, NDArray[Any]]
 
 MOST_SECONDS = 120  # of CPU time, for all runs
 SPARE_BYTES = 4 << 30  # of address space besides four times the model's files
-ERROR_LINES = 3  # of the runtime's message
 SEPARATOR = "\n"  # between the number of a set and a name: no name has a line break
 
 
@@ -49,10 +48,9 @@ def try_run(model: Path, inputs: Sequence[Arrays], bytes_of_model: int, first: b
         except subprocess.TimeoutExpired as error:
             raise SourceError(f"{model}: a trial run did not end within {2 * MOST_SECONDS} s") from error
         if done.returncode:
-            lines = [line for line in done.stderr.strip().splitlines() if line.strip()][-ERROR_LINES:]
+            *_, last = done.stderr.strip().splitlines() or [f"ended by signal {-done.returncode}"]
             limits = f"{most / 2**30:.1f} GiB of memory and {MOST_SECONDS} s of CPU time"
-            reason = " ".join(lines)[-600:] or f"ended by signal {-done.returncode}"
-            raise SourceError(f"{model}: a trial run with {limits} failed: {reason}")
+            raise SourceError(f"{model}: a trial run with {limits} failed: {last:.600}")
         return _read(after)
 
 
@@ -98,4 +96,4 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except ServingError as error:
-        sys.exit(str(error))
+        sys.exit(" ".join(str(error).split()))  # one line, the last of stderr: the runtime's log is above it

@@ -42,3 +42,10 @@ def test_what_the_runtime_rejects_is_told_without_a_traceback(tmp_path: Path) ->
     path = save(tmp_path / "odd.onnx", [helper.make_node("Relu", ["z"], ["y"])])
     with pytest.raises(SourceError, match=r"CPU time failed: \S*odd\.onnx: the runtime cannot load it"):
         trial.try_run(path, [], 1_000)
+
+
+def test_a_failed_operator_is_told_once(tmp_path: Path) -> None:
+    """The runtime's log has it, too."""
+    path = save(tmp_path / "shape.onnx", [helper.make_node("Reshape", ["x", "three"], ["y"])], {"three": np.array([3])})
+    with pytest.raises(SourceError, match=r"CPU time failed: the runtime failed: .* requested shape:\{3\}$"):
+        trial.try_run(path, [{"x": np.zeros(2, np.float32)}], 1_000)
