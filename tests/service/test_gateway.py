@@ -232,6 +232,17 @@ def test_libretranslate_alternatives_and_html(served: Served) -> None:
     assert body["translatedText"] == [f"<p>{one.text}</p>" for one in served.client.translate_many(texts)]
 
 
+def test_requests_of_applications_to_libretranslate(served: Served) -> None:
+    """Rocket.Chat sends the lines of a message, LibreTranslate's page asks for alternatives of HTML; Dialect asks who it is."""
+    lines = served.translate(["Good morning.", "", "Thank you.", " "], format="text")
+    assert lines["translatedText"] == ["Guten Morgen.", "", "Danke.", " "]
+    assert len(lines["detectedLanguage"]) == 4
+    body = served.translate(["<p>Thank you.</p>", ""], "en", format="html", alternatives=3, api_key="")
+    assert body == {"translatedText": ["<p>Danke.</p>", ""], "alternatives": [[], []]}
+    assert served.translate("Thank you.", "en", format="") == {"translatedText": "Danke."}
+    assert served.get("/spec")[1]["info"]["title"] == "LibreTranslate"
+
+
 @pytest.mark.parametrize("more", [{"documents": 2}, {"requests_per_client": 2}], ids=["documents", "client"])
 def test_pieces_of_html_wait_for_each_other(more: dict[str, int]) -> None:
     """Pieces of one request and of several at once are translated, however few documents may be."""
@@ -263,7 +274,7 @@ def test_source_languages_are_detected(tmp_path: Path, monkeypatch: pytest.Monke
         assert found["translatedText"] == each
         assert [one["language"] for one in found["detectedLanguage"]] == ["de", "en", "de"]
         assert min(one["confidence"] for one in found["detectedLanguage"]) > 80
-        error = served.translate([*texts[:2], ""], target="nl")["error"]
+        error = served.translate([*texts[:2], "das " * 3000], target="nl")["error"]
         assert error.startswith("q[2]: ")  # not its number among the German texts
         found = served.translate(texts, target="nl", format="html")
         assert [one["language"] for one in found["detectedLanguage"]] == ["de", "en", "de"]
@@ -529,6 +540,7 @@ def test_deepl_client(served: Served, tmp_path: Path, monkeypatch: pytest.Monkey
     assert [one.code for one in client.get_target_languages()] == ["DE"]
     assert [one.code for one in client.get_source_languages()] == ["EN"]
     assert not client.get_usage().any_limit_reached
+    assert (client.list_glossaries(), client.list_multilingual_glossaries()) == ([], [])
     notes = "# Café\n\nI have a cat.\n"
     (tmp_path / "notes.md").write_text(notes)
     translated = client.translate_document_from_filepath(tmp_path / "notes.md", tmp_path / "out.md", target_lang="DE")
@@ -544,6 +556,8 @@ def test_deepl_client(served: Served, tmp_path: Path, monkeypatch: pytest.Monkey
         client.translate_text("Hello", target_lang="DE", ignore_tags=["x"])
     with pytest.raises(deepl.DeepLException, match="ignore_tags: 65 tags are too many"):
         client.translate_text("Hello", target_lang="DE", tag_handling="xml", ignore_tags=["x"] * 65)
+    with pytest.raises(deepl.DeepLException, match="splitting_tags: 'seg' is not supported, only elements"):
+        client.translate_text("Hello", target_lang="DE", tag_handling="xml", splitting_tags="p,seg")
 
 
 def test_requests_of_weblate_to_deepl(served: Served) -> None:
@@ -561,6 +575,34 @@ def test_requests_of_weblate_to_deepl(served: Served) -> None:
     assert second == texts[1]
     assert third == "Guten Morgen."
     assert [one["billed_characters"] for one in answer["translations"]] == list(map(len, texts))
+
+
+@pytest.mark.parametrize(
+    ("options", "translation"),
+    [
+        ({"tag_handling": "xml"}, '\n<a\n id="1">Danke</a>.\r\n\n  Gut <x>a\nb</x>\n'),
+        ({"tag_handling": "html", "split_sentences": "1"}, '\n<a\n id="1">Danke</a>.\r\n\n  Gut <x>a\nb</x>\n'),
+        ({"tag_handling": "html"}, '\n<a\n id="1">Danke</a>. Gut <x>a\nb</x>\n'),
+    ],
+    ids=["Weblate", "json-autotranslate", "html"],
+)
+def test_line_breaks_between_tags_stay_where_deepl_splits_at_them(
+    served: Served, options: dict[str, str], translation: str
+) -> None:
+    text = '\n<a\n id="1">Thank you</a>.\r\n\n  Good <x>a\nb</x>\n'
+    body = {"text": [text], "source_lang": "EN", "target_lang": "DE", "ignore_tags": ["x"], **options}
+    assert served.post("/v2/translate", body)[1]["translations"][0]["text"] == translation
+
+
+def test_requests_of_other_applications_to_deepl(served: Served) -> None:
+    """django-traduire, and forms in which options are empty."""
+    body = {"text": ["<p>Good morning.</p>", ""], "target_lang": "DE"}
+    _, answer, _ = served.post("/v2/translate", {**body, "tag_handling": "html", "splitting_tags": "p,h1,li,br"})
+    assert [one["text"] for one in answer["translations"]] == ["<p>Guten Morgen.</p>", ""]
+    options = ("source_lang", "split_sentences", "tag_handling", "splitting_tags", "glossary_id", "formality", "context")
+    form = urlencode({"text": "Good morning.", "target_lang": "de", **dict.fromkeys(options, "")})
+    _, answer, _ = served.post("/v2/translate", form.encode(), content_type="application/x-www-form-urlencoded")
+    assert [one["text"] for one in answer["translations"]] == ["Guten Morgen."]
 
 
 def test_openai_client(served: Served) -> None:
@@ -954,7 +996,7 @@ def test_unknown_paths_and_methods_say_what_there_is(served: Served) -> None:
     status, body, _ = served.get("/nothing")
     assert (status, body["error"]) == (404, f"GET /nothing: {no_route}")
     assert served.get("/v1/nothing")[1] == {"error": {"message": f"GET /v1/nothing: {no_route}"}}  # as OpenAI's clients have it
-    assert served.get("/v3/glossaries")[1]["message"] == f"GET /v3/glossaries: {no_route}"  # and DeepL's
+    assert served.get("/v3/style_rules")[1]["message"] == f"GET /v3/style_rules: {no_route}"  # and DeepL's
     for path in ("/nothing/else", "/v1.0/models"):
         for method, (status, body, _) in {"POST": served.post(path, {}), "GET": served.get(path)}.items():
             assert (status, body["error"]) == (404, f"{method} {path}: {no_route}")

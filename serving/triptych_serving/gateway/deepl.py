@@ -3,12 +3,16 @@
 import asyncio
 import re
 import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import grpc
 from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
+from triptych_documents.formats.html.tokens import BLOCKS
 from triptych_serving.gateway.call import HttpCall, Json, invalid
 from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.route import Api, ApiRoute, renamed
@@ -19,14 +23,15 @@ from triptych_serving.rpc.direct_calls import RpcError
 REPORT_SECONDS = 0.05  # in which errors of a request, such as an unknown format, are reported at once
 # Options that change the result and have no counterpart, with the values that are the same as none.
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "formality": ("default", "prefer_more", "prefer_less"),
-    "context": ("",),
-    **dict.fromkeys(("glossary_id", "style_id", "translation_memory_id", "output_format"), ()),
-    **dict.fromkeys(("glossary_ids", "custom_instructions", "splitting_tags"), ([],)),
+    "formality": ("", "default", "prefer_more", "prefer_less"),
+    **dict.fromkeys(("context", "glossary_id", "style_id", "translation_memory_id", "output_format"), ("",)),
+    **dict.fromkeys(("glossary_ids", "custom_instructions"), ("", [])),
 }
 TAGGED = ("html", "xml")
 KEPT = 'translate="no"'  # the attribute of elements whose content stays
-MOST_IGNORED = 64  # tags
+LINE = "data-line"  # the attribute of elements <br> that stand for line breaks
+MOST_TAGS = 64  # in an option
+TAG_OR_SPACE = re.compile(r"<title[^<>]*>[^<]*|<[^<>]*>|\s+", re.IGNORECASE)  # in titles there are no tags
 SPLIT = {
     "0": translation_pb2.SPLIT_SENTENCES_OFF,
     "1": translation_pb2.SPLIT_SENTENCES_AUTO,
@@ -39,19 +44,13 @@ async def translate_texts(call: HttpCall) -> dict[str, object]:
     given.refuse(UNSUPPORTED)
     texts, _ = given.take_texts("text")
     source, target = given.take("source_lang", str, ""), given.take("target_lang", str)
-    handling, ignored = given.get("tag_handling"), _ignored(given)
-    if handling not in (None, *TAGGED):
-        raise invalid(f"tag_handling: {shortened(handling, 40)} is not supported; {' and '.join(TAGGED)} are")
-    if handling:
-        given.refuse({"split_sentences": (1, "1", "nonewlines")})  # documents are always split
-    elif ignored:
-        raise invalid(f"ignore_tags: needs tag_handling, {' or '.join(TAGGED)}")
     options = translation_pb2.DecodingOptions(split_sentences=_split(given))
-    tag = f"<(?:{'|'.join(map(re.escape, ignored))})" if ignored else "(?!)"  # which occurs nowhere
-    size = sum(map(len, texts))
-    marked = await call.offload(size, lambda: [re.sub(rf"{tag}(?=[\s/>])", rf"\g<0> {KEPT}", text) for text in texts])
-    found, sources = await translate(call, marked, source, target, options, html=bool(handling))
-    translated = await call.offload(size, lambda: [re.sub(f"({tag}) {KEPT}", r"\1", one.translated_text) for one in found])
+    markup, size = _markup(given), sum(map(len, texts))
+    marked = await call.offload(size, lambda: [markup.mark(text) for text in texts]) if markup else texts
+    found, sources = await translate(call, marked, source, target, options, html=markup is not None)
+    translated = [one.translated_text for one in found]
+    if markup:
+        translated = await call.offload(size, lambda: list(map(markup.unmark, translated, texts)))
     return {
         "translations": [
             {"detected_source_language": code.code.upper(), "text": translation, "billed_characters": len(text)}
@@ -124,18 +123,67 @@ async def _document(call: HttpCall) -> StoredDocument:
     return document
 
 
-def _ignored(given: Json) -> list[str]:
-    """Return the names of tags whose content stays: a list, or separated by commas as in forms."""
-    texts = given.take_texts("ignore_tags")[0] if given.get("ignore_tags") else []
+@dataclass(frozen=True)
+class _Markup:
+    """How tags are handled. What HTML has no other way to say is marked in texts before their translation."""
+
+    ignored: Sequence[str]  # names of tags whose content stays
+    keeps_lines: bool  # line breaks separate sentences; otherwise they are white space as any other
+
+    @property
+    def _tag(self) -> str:
+        return f"<(?:{'|'.join(map(re.escape, self.ignored))})" if self.ignored else "(?!)"  # which occurs nowhere
+
+    def mark(self, text: str) -> str:
+        numbers = count()
+
+        def mark_line(found: re.Match[str]) -> str:
+            return f'<br {LINE}="{next(numbers)}">' if _breaks_line(found[0]) else found[0]
+
+        lines = TAG_OR_SPACE.sub(mark_line, text) if self.keeps_lines and "\n" in text else text
+        return re.sub(rf"{self._tag}(?=[\s/>])", rf"\g<0> {KEPT}", lines)
+
+    def unmark(self, translation: str, text: str) -> str:
+        """Return the translation of a marked text without the marks; `text` is the source without them."""
+        translation = re.sub(f"({self._tag}) {KEPT}", r"\1", translation)
+        breaks = dict(enumerate(filter(_breaks_line, TAG_OR_SPACE.findall(text)))) if self.keeps_lines else {}
+        return re.sub(f'<br {LINE}="([0-9]{{1,9}})">', lambda found: breaks.get(int(found[1]), found[0]), translation)
+
+
+def _breaks_line(tag_or_space: str) -> bool:
+    return "\n" in tag_or_space and not tag_or_space.startswith("<")
+
+
+def _markup(given: Json) -> _Markup | None:
+    """Return how tags are handled; None if they are text. Raises RpcError: an option is not supported."""
+    handling, ignored = given.get("tag_handling") or None, _tags(given, "ignore_tags")
+    if handling not in (None, *TAGGED):
+        raise invalid(f"tag_handling: {shortened(handling, 40)} is not supported; {' and '.join(TAGGED)} are")
+    if not handling:
+        if ignored:
+            raise invalid(f"ignore_tags: needs tag_handling, {' or '.join(TAGGED)}")
+        return None
+    given.refuse({"split_sentences": ("", 1, "1", "nonewlines")})  # documents are always split
+    if further := [name for name in _tags(given, "splitting_tags") if name not in (*BLOCKS, "br")]:
+        raise invalid(
+            f"splitting_tags: {shortened(further[0], 40)} is not supported, only elements that separate text in HTML are"
+        )
+    default = "nonewlines" if handling == "html" else "1"
+    return _Markup(ignored, str(given.get("split_sentences") or default) == "1")
+
+
+def _tags(given: Json, option: str) -> list[str]:
+    """Return the names of tags in an option: a list, or separated by commas as in forms."""
+    texts = given.take_texts(option)[0] if given.get(option) else []
     names = [one.strip() for text in texts for one in text.split(",") if one.strip()]
-    if len(names) > MOST_IGNORED:
-        raise invalid(f"ignore_tags: {len(names):,} tags are too many, at most {MOST_IGNORED} are allowed")
+    if len(names) > MOST_TAGS:
+        raise invalid(f"{option}: {len(names):,} tags are too many, at most {MOST_TAGS} are allowed")
     return names
 
 
 def _split(given: Json) -> translation_pb2.SplitSentences.ValueType:
     value = given.get("split_sentences")
-    value = "1" if value is None else str(value)
+    value = "1" if value in (None, "") else str(value)
     if value not in SPLIT:
         raise invalid(f"split_sentences: {value[:40]!r} is not one of {', '.join(SPLIT)}")
     return SPLIT[value]
@@ -149,6 +197,7 @@ API = Api(
         ApiRoute("/v2/usage", usage, ("GET", "POST"), "Report usage, which is not limited."),
         ApiRoute("/v2/glossary-language-pairs", glossary_pairs, ("GET",), "List languages of glossaries: there are none."),
         ApiRoute("/v2/glossaries", glossaries, ("GET",), "List glossaries: there are none."),
+        ApiRoute("/v3/glossaries", glossaries, ("GET",), "List glossaries of several languages: there are none."),
         ApiRoute("/v2/document", upload, summary="Translate a document."),
         ApiRoute("/v2/document/{id}", status, summary="Ask whether a document is translated."),
         ApiRoute("/v2/document/{id}/result", result, ("GET", "POST"), "Fetch a translated document."),

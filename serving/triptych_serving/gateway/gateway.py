@@ -68,7 +68,12 @@ def make_gateway(
     async def openapi(_: HttpCall) -> JSONResponse:
         return JSONResponse(document)
 
-    own = Api("Triptych", (ApiRoute("/health", _health, ("GET",)), ApiRoute("/openapi.json", openapi, ("GET",))))
+    async def spec(_: HttpCall) -> JSONResponse:
+        """Return the document with the title by which clients of LibreTranslate, such as Dialect, check a server."""
+        return JSONResponse({**document, "info": {**document["info"], "title": libretranslate.API.name}})
+
+    documents_of_routes = (ApiRoute("/openapi.json", openapi, ("GET",)), ApiRoute("/spec", spec, ("GET",)))
+    own = Api("Triptych", (ApiRoute("/health", _health, ("GET",)), *documents_of_routes))
     pages = [_playground(grpc_port)] if options.playground else []
     application = make_application([own, *pages, *APIS, connect.API], parts, options.origins, is_loopback(options.host))
     return HttpPort(options, certificates, application, on_stop=documents.close)

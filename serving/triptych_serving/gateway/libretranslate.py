@@ -18,6 +18,7 @@ from triptych_serving.rpc.direct_calls import RpcError
 from triptych_text.languages import ARGOS_CODES
 
 MOST_ALTERNATIVES = 15
+FRONTEND_MILLISECONDS = 500  # for which a page waits for more typing, as LibreTranslate's own does
 LEAST_CONFIDENCE = 0.01  # of the languages that /detect returns
 
 
@@ -25,11 +26,10 @@ async def translate_texts(call: HttpCall) -> dict[str, object]:
     given = _with_key(call, await call.json())
     texts, several = given.take_texts("q")
     source, target = _language(given, "source"), _language(given, "target")
-    count, format = _count(given), given.take("format", str, "text")
+    count, format = _count(given), given.take("format", str, "") or "text"
     if format not in ("text", "html"):
         raise invalid(f"format: {format[:40]!r} is not text or html")
-    if format == "html" and count:
-        raise invalid("alternatives: not supported for format html; leave it out")
+    # Without effect on HTML, which has no alternatives, as in LibreTranslate.
     options = translation_pb2.DecodingOptions(beam_size=max(4, count + 1), num_hypotheses=count + 1) if count else None
     found, sources = await translate(call, texts, source, target, options, html=format == "html")
     response: dict[str, list[Any]] = {"translatedText": [one.translated_text for one in found]}
@@ -84,6 +84,7 @@ async def settings(call: HttpCall) -> dict[str, object]:
         "suggestions": False,
         "filesTranslation": True,
         "charLimit": -1,
+        "frontendTimeout": FRONTEND_MILLISECONDS,
         "supportedFilesFormat": [suffix for one in FORMATS for suffix in one.suffixes],
         "language": {"source": {"code": AUTO, "name": "Auto Detect"}, "target": {"code": "", "name": ""}},
     }

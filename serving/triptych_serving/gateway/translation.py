@@ -51,21 +51,19 @@ async def translate(
 ) -> tuple[list[translation_pb2.Translation], list[Detected]]:
     """Translate texts, or pieces of HTML whose tags stay; return the translations and the source language of each.
 
-    A text whose detected language is the target is its own translation, as in LibreTranslate.
+    An empty text is its own translation, and so is one whose detected language is the target, as in LibreTranslate.
 
     Raises:
         RpcError: as TranslationService/Translate, TranslateDocument for HTML, and `source_languages`.
     """
     sources = await source_languages(call, texts, source, target, html)
-    found = {
-        place: translation_pb2.Translation(translated_text=texts[place]) for place, one in enumerate(sources) if one.is_target
-    }
+    codes = {place: one.code for place, one in enumerate(sources) if texts[place].strip() and not one.is_target}
+    found = {place: translation_pb2.Translation(translated_text=text) for place, text in enumerate(texts) if place not in codes}
     if html:
-        codes = {place: one.code for place, one in enumerate(sources) if not one.is_target}
         found.update(await call.while_connected(_translate_html(call, texts, codes, target)))
         return [found[place] for place in sorted(found)], sources
-    for code in dict.fromkeys(one.code for one in sources if not one.is_target):
-        places = [place for place, one in enumerate(sources) if one.code == code]
+    for code in dict.fromkeys(codes.values()):
+        places = [place for place, one in codes.items() if one == code]
         try:
             translations = await _translate_from(call, [texts[place] for place in places], code, target, options)
         except RpcError as error:
