@@ -1160,7 +1160,10 @@ def test_keys_and_certificates_are_checked_as_for_grpc(tmp_path: Path) -> None:
         assert fetch(urllib.request.Request(models), context)[0] == 401
         assert fetch(urllib.request.Request(models, headers={"authorization": f"Bearer {key}"}), context)[0] == 200
         with_key = urllib.request.Request(f"{url}/languages", f"api_key={key}".encode(), method="GET")  # as LibreTranslateAPI
-        assert fetch(with_key, context)[0] == 200
+        without_key = urllib.request.Request(f"{url}/languages")  # as Mastodon, Weblate and Rocket.Chat
+        assert fetch(with_key, context)[:2] == fetch(without_key, context)[:2]
+        assert fetch(without_key, context)[0] == 200
+        assert fetch(urllib.request.Request(f"{url}/v2/languages"), context)[0] == 403
         languages = urllib.request.Request(f"{url}/v2/languages", headers={"authorization": f"DeepL-Auth-Key {key}"})
         assert fetch(languages, context)[0] == 200
         assert fetch(urllib.request.Request(f"{url}/frontend/settings"), context)[1]["keyRequired"] is True

@@ -183,6 +183,7 @@ class HttpCall:
         self.parts = parts
         self.request_id = request_id_of(request.headers)  # of all methods that are called for it
         self.key = ""  # an API key that was sent in another way than the header `Authorization`
+        self.needs_key = True  # False: the response is for everybody
         self._arrived = time.monotonic()
 
     def _context(self) -> DirectContext:
@@ -198,7 +199,8 @@ class HttpCall:
         if timeout is not None and not (timeout.isascii() and timeout.isdigit() and len(timeout) <= 10):
             raise invalid(f"{TIMEOUT_HEADER}: {timeout[:40]!r} is not a number of milliseconds with at most 10 digits")
         deadline = None if timeout is None else self._arrived + int(timeout) / 1000
-        return DirectContext(peer_of(scope.get("client")), metadata, scope.get("state", {}).get("identities", ()), deadline)
+        identities = scope.get("state", {}).get("identities", ())
+        return DirectContext(peer_of(scope.get("client")), metadata, identities, deadline, self.needs_key)
 
     @property
     def content_type(self) -> str:

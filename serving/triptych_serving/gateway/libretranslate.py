@@ -41,7 +41,8 @@ async def translate_texts(call: HttpCall) -> dict[str, object]:
 
 
 async def languages(call: HttpCall) -> list[dict[str, object]]:
-    _with_key(call, await call.json())  # clients send a body even with GET
+    await call.json()  # clients send a body even with GET
+    call.needs_key = False  # most of them, such as Mastodon and Weblate, send none here, as LibreTranslate asks for none
     pairs = await language_pairs(call)
     named = await language_names(call, _codes(pairs))
     return [{"code": code, "name": name, "targets": sorted(pairs.get(code, ()))} for code, name in named.items()]

@@ -65,12 +65,19 @@ class DirectContext:
         metadata: keys in lower case.
         identities: names in the client's verified certificate.
         deadline: time until which the response is wanted, monotonic seconds.
+        needs_key: the call is rejected without an API key, where keys are required.
     """
 
     def __init__(
-        self, peer: str, metadata: Mapping[str, str], identities: tuple[bytes, ...] = (), deadline: float | None = None
+        self,
+        peer: str,
+        metadata: Mapping[str, str],
+        identities: tuple[bytes, ...] = (),
+        deadline: float | None = None,
+        needs_key: bool = True,
     ) -> None:
         self._peer, self._metadata, self._identities, self._deadline = peer, metadata, identities, deadline
+        self.needs_key = needs_key
         self._code: grpc.StatusCode | None = None
         self._details = ""
         self._trailers: dict[str, str | bytes] = {}

