@@ -234,9 +234,9 @@ def test_libretranslate_alternatives_and_html(served: Served) -> None:
 
 def test_requests_of_applications_to_libretranslate(served: Served) -> None:
     """Rocket.Chat sends the lines of a message, LibreTranslate's page asks for alternatives of HTML; Dialect asks who it is."""
-    lines = served.translate(["Good morning.", "", "Thank you.", " "], format="text")
-    assert lines["translatedText"] == ["Guten Morgen.", "", "Danke.", " "]
-    assert len(lines["detectedLanguage"]) == 4
+    lines = served.translate(["Good morning.", "", "Thank you.", " ", "###", "{} | ^_^"], format="text")
+    assert lines["translatedText"] == ["Guten Morgen.", "", "Danke.", " ", "###", "{} | ^_^"]
+    assert len(lines["detectedLanguage"]) == 6
     body = served.translate(["<p>Thank you.</p>", ""], "en", format="html", alternatives=3, api_key="")
     assert body == {"translatedText": ["<p>Danke.</p>", ""], "alternatives": [[], []]}
     assert served.translate("Thank you.", "en", format="") == {"translatedText": "Danke."}

@@ -51,13 +51,15 @@ async def translate(
 ) -> tuple[list[translation_pb2.Translation], list[Detected]]:
     """Translate texts, or pieces of HTML whose tags stay; return the translations and the source language of each.
 
-    An empty text is its own translation, and so is one whose detected language is the target, as in LibreTranslate.
+    A text without letters and digits is its own translation, and so is one whose detected language is the target, as in
+    LibreTranslate.
 
     Raises:
         RpcError: as TranslationService/Translate, TranslateDocument for HTML, and `source_languages`.
     """
     sources = await source_languages(call, texts, source, target, html)
-    codes = {place: one.code for place, one in enumerate(sources) if texts[place].strip() and not one.is_target}
+    has_words = [any(map(str.isalnum, text)) for text in texts]  # otherwise models would make up something
+    codes = {place: one.code for place, one in enumerate(sources) if has_words[place] and not one.is_target}
     found = {place: translation_pb2.Translation(translated_text=text) for place, text in enumerate(texts) if place not in codes}
     if html:
         found.update(await call.while_connected(_translate_html(call, texts, codes, target)))
