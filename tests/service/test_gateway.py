@@ -838,7 +838,7 @@ EMPTY_RULES = {"grammar": {"type": "json", "value": ""}}
         (CHATS, {"messages": []}, "messages: the list is empty"),
         (CHATS, {"messages": [{"role": 5, "content": ""}]}, "messages[0].role: int 5, "),
         (CHATS, {"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text: missing, "),
-        (CHATS, {"messages": [{"role": "assistant", "tool_calls": [1]}]}, "messages[0].tool_calls: [1] is not supported"),
+        (CHATS, {"messages": [{"role": "assistant", "tool_calls": [1]}]}, "messages[0].tool_calls[0]: must be an object"),
         (CHATS, {"add_generation_prompt": False}, "add_generation_prompt: "),
         (CHATS, {"top_logprobs": 2}, "top_logprobs: needs logprobs"),
     ],
