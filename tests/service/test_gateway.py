@@ -556,8 +556,12 @@ def test_deepl_client(served: Served, tmp_path: Path, monkeypatch: pytest.Monkey
         client.translate_text("Hello", target_lang="DE", ignore_tags=["x"])
     with pytest.raises(deepl.DeepLException, match="ignore_tags: 65 tags are too many"):
         client.translate_text("Hello", target_lang="DE", tag_handling="xml", ignore_tags=["x"] * 65)
-    with pytest.raises(deepl.DeepLException, match="splitting_tags: 'seg' is not supported, only elements"):
-        client.translate_text("Hello", target_lang="DE", tag_handling="xml", splitting_tags="p,seg")
+    with pytest.raises(deepl.DeepLException, match="splitting_tags: needs tag_handling"):
+        client.translate_text("Hello", target_lang="DE", splitting_tags="p")
+    xml = "<doc><seg>Good morning.</seg><seg>Thank you.</seg><no>1</no><seg>I have a cat</seg></doc>"
+    splitting: dict[str, Any] = {"splitting_tags": ["seg", "no"], "ignore_tags": "no", "outline_detection": False}
+    found = client.translate_text(xml, target_lang="DE", tag_handling="xml", **splitting)
+    assert str(found) == "<doc><seg>Guten Morgen.</seg><seg>Danke.</seg><no>1</no><seg>Ich habe eine Katze.</seg></doc>"
 
 
 def test_requests_of_weblate_to_deepl(served: Served) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -12,7 +11,6 @@ import grpc
 from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
-from triptych_documents.formats.html.tokens import BLOCKS
 from triptych_serving.gateway.call import HttpCall, Json, invalid
 from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.route import Api, ApiRoute, renamed
@@ -30,6 +28,7 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 TAGGED = ("html", "xml")
 KEPT = 'translate="no"'  # the attribute of elements whose content stays
 LINE = "data-line"  # the attribute of elements <br> that stand for line breaks
+SEPARATOR = '<br data-tag="">'  # around tags that separate sentences
 MOST_TAGS = 64  # in an option
 TAG_OR_SPACE = re.compile(r"<title[^<>]*>[^<]*|<[^<>]*>|\s+", re.IGNORECASE)  # in titles there are no tags
 SPLIT = {
@@ -127,12 +126,9 @@ async def _document(call: HttpCall) -> StoredDocument:
 class _Markup:
     """How tags are handled. What HTML has no other way to say is marked in texts before their translation."""
 
-    ignored: Sequence[str]  # names of tags whose content stays
+    ignored: str  # pattern of the beginnings of tags whose content stays
+    splitting: str  # of tags that separate sentences
     keeps_lines: bool  # line breaks separate sentences; otherwise they are white space as any other
-
-    @property
-    def _tag(self) -> str:
-        return f"<(?:{'|'.join(map(re.escape, self.ignored))})" if self.ignored else "(?!)"  # which occurs nowhere
 
     def mark(self, text: str) -> str:
         numbers = count()
@@ -141,11 +137,12 @@ class _Markup:
             return f'<br {LINE}="{next(numbers)}">' if _breaks_line(found[0]) else found[0]
 
         lines = TAG_OR_SPACE.sub(mark_line, text) if self.keeps_lines and "\n" in text else text
-        return re.sub(rf"{self._tag}(?=[\s/>])", rf"\g<0> {KEPT}", lines)
+        tags = re.sub(rf"{self.splitting}(?=[\s/>])[^<>]*>", rf"{SEPARATOR}\g<0>{SEPARATOR}", lines)
+        return re.sub(rf"{self.ignored}(?=[\s/>])", rf"\g<0> {KEPT}", tags)
 
     def unmark(self, translation: str, text: str) -> str:
         """Return the translation of a marked text without the marks; `text` is the source without them."""
-        translation = re.sub(f"({self._tag}) {KEPT}", r"\1", translation)
+        translation = re.sub(f"({self.ignored}) {KEPT}", r"\1", translation).replace(SEPARATOR, "")
         breaks = dict(enumerate(filter(_breaks_line, TAG_OR_SPACE.findall(text)))) if self.keeps_lines else {}
         return re.sub(f'<br {LINE}="([0-9]{{1,9}})">', lambda found: breaks.get(int(found[1]), found[0]), translation)
 
@@ -156,20 +153,18 @@ def _breaks_line(tag_or_space: str) -> bool:
 
 def _markup(given: Json) -> _Markup | None:
     """Return how tags are handled; None if they are text. Raises RpcError: an option is not supported."""
-    handling, ignored = given.get("tag_handling") or None, _tags(given, "ignore_tags")
+    handling = given.get("tag_handling") or None
     if handling not in (None, *TAGGED):
         raise invalid(f"tag_handling: {shortened(handling, 40)} is not supported; {' and '.join(TAGGED)} are")
+    names = {option: _tags(given, option) for option in ("ignore_tags", "splitting_tags")}
     if not handling:
-        if ignored:
-            raise invalid(f"ignore_tags: needs tag_handling, {' or '.join(TAGGED)}")
+        for option in filter(names.get, names):
+            raise invalid(f"{option}: needs tag_handling, {' or '.join(TAGGED)}")
         return None
     given.refuse({"split_sentences": ("", 1, "1", "nonewlines")})  # documents are always split
-    if further := [name for name in _tags(given, "splitting_tags") if name not in (*BLOCKS, "br")]:
-        raise invalid(
-            f"splitting_tags: {shortened(further[0], 40)} is not supported, only elements that separate text in HTML are"
-        )
+    ignored, splitting = (f"(?:{'|'.join(map(re.escape, one))})" if one else "(?!)" for one in names.values())  # (?!): none
     default = "nonewlines" if handling == "html" else "1"
-    return _Markup(ignored, str(given.get("split_sentences") or default) == "1")
+    return _Markup(f"<{ignored}", f"</?{splitting}", str(given.get("split_sentences") or default) == "1")
 
 
 def _tags(given: Json, option: str) -> list[str]:
