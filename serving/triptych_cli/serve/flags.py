@@ -57,7 +57,8 @@ SECTIONS = {
     "Security": ("tls_cert tls_key tls_client_ca api_keys allow_admin", "allow_plaintext_keys admin_client"),
     "Observability": ("metrics metrics_port log_level log_format access_log", "metrics_host otlp_endpoint"),
 }
-ORIGIN = re.compile(r"\*|http://[^/\s*]+(?<!:80)|https://[^/\s*]+(?<!:443)")  # browsers leave out the default port
+# Browsers leave out the default port. Extensions and applications have schemes of their own, such as chrome-extension or app.
+ORIGIN = re.compile(r"\*|http://[^/\s*]+(?<!:80)|https://[^/\s*]+(?<!:443)|(?!https?:)[a-z][a-z0-9+.-]*://[^/\s*]+")
 ENDPOINT = re.compile(r"https?://[^/\s]+:\d{1,5}/?")
 
 models = several(

@@ -96,7 +96,7 @@ class _Rules:
     def _is_allowed(self, headers: Headers) -> bool:
         origin, host = headers.get("origin"), headers.get("host", "")
         if self._is_local and not ("*" in self._origins or _names_this_machine(host)):
-            return any(host == allowed.partition("://")[2] for allowed in self._origins)
+            return not self._origins.isdisjoint((f"http://{host}", f"https://{host}"))
         if origin is None or origin in self._origins or "*" in self._origins:
             return True
         return origin.partition("://")[2] == host

@@ -110,10 +110,10 @@ def test_a_malformed_collector_address_is_an_error(run: Run, served: list[Server
 
 
 def test_origins_are_those_that_browsers_send(run: Run, served: list[ServerOptions]) -> None:
-    given = "https://Pages.example", "http://localhost:8080", "*"
+    given = "https://Pages.example", "http://localhost:8080", "chrome-extension://aaaa", "app://obsidian.md", "*"
     assert run("serve", "--http-port", "0", *(part for origin in given for part in ("--http-origin", origin))).code == 0
     assert served[0].gateway is not None
-    assert served[0].gateway.origins == ("https://pages.example", "http://localhost:8080", "*")
+    assert served[0].gateway.origins == tuple(map(str.lower, given))
     for origin in ("pages.example", "https://*.example", "https://pages.example/", "https://pages.example:443", "http://a:80"):
         result = run("serve", "--http-port", "0", "--http-origin", origin)
         assert (result.code, f"--http-origin: {origin!r} is not scheme://host, " in result.error) == (2, True)
