@@ -148,6 +148,10 @@ def test_other_trainings_from_a_checkpoint_have_its_shape_too(tmp_path: Path, ta
     command = ("train", task, "--train", data, *fixed.split(), *BRIEF.split())
     first = assert_trained(invoke(*command, *shape.split(), "--out", tmp_path / "run"), tmp_path)
     assert_trained(invoke(*command, "--resume", "--max-steps", 3, "--out", tmp_path / "run"), tmp_path)
+    run = invoke(*command, "--initial", first.parent, "--out", tmp_path / "wrong/run")
+    assert_failed(
+        run, f"{first.parent}: not a checkpoint folder, missing config.json, model.safetensors; there is a checkpoint"
+    )
     second = invoke(*command, "--initial", first, "--out", tmp_path / "second/run")
     shapes = [json.loads((path / "config.json").read_text()) for path in (first, assert_trained(second, tmp_path / "second"))]
     member = shapes[0]["architecture"].removeprefix("triptych-")

@@ -31,6 +31,7 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
 SAMPLES = "samples.json"
+RESULT = "model"  # checkpoint folder inside a run folder
 MOST_LISTED = 3  # differences of weights of each kind that an error lists
 
 Config = dict[str, Any]
@@ -69,6 +70,11 @@ def read_config(path: Path, architecture: str, types: Mapping[str, type]) -> Con
         CheckpointError: the file cannot be read, is of another architecture or format, or members are missing or mistyped.
     """
     config = _read_object(path)
+    if "model_type" in config:
+        raise CheckpointError(
+            f"{path}: of a Hugging Face model ({config['model_type']}), which can be exported but not trained here; "
+            f"supported: {architecture!r} format {FORMAT}"
+        )
     if config.get("architecture") != architecture or config.get("format") != FORMAT:
         raise CheckpointError(
             f"{path}: architecture {config.get('architecture')!r} format {config.get('format')!r}; "
@@ -90,7 +96,9 @@ def named_architecture(path: Path) -> str:
 def need_files(folder: Path, names: Sequence[str]) -> None:
     """Reject a folder that lacks one of `names`; raises CheckpointError, which lists the missing files."""
     if missing := [name for name in names if not (folder / name).is_file()]:
-        raise CheckpointError(f"{folder}: not a checkpoint folder, missing {', '.join(missing)}")
+        inside = folder / RESULT
+        hint = f"; there is a checkpoint in: {inside}" if (inside / WEIGHTS).is_file() else ""
+        raise CheckpointError(f"{folder}: not a checkpoint folder, missing {', '.join(missing)}{hint}")
 
 
 def load_folder(

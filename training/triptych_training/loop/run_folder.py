@@ -29,7 +29,7 @@ import torch
 from lightning_fabric import Fabric
 from tokenizers import Tokenizer
 
-from triptych_training.checkpoints.folder import CONFIG, WEIGHTS
+from triptych_training.checkpoints.folder import CONFIG, RESULT, WEIGHTS
 from triptych_training.data.corpus import digest
 from triptych_training.data.documents import Documents, encode_documents, load_documents, save_documents
 from triptych_training.data.files import replace_text, replacing
@@ -70,7 +70,7 @@ class RunFolder:
         self.pairs = root / "pairs"
         self.plot = root / "loss.png"
         self.state = root / "state.pt"
-        self.model = root / "model"
+        self.model = root / RESULT
         if str(root).encode(errors="replace") != os.fsencode(root):
             raise RecipeError(f"out: {root} is not UTF-8, so weights could not be read there; name another folder")
         if self.state.exists() and not resume:

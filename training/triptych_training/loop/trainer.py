@@ -20,7 +20,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from triptych_training.checkpoints.folder import WEIGHTS, average_weights, load_weights, read_weights
+from triptych_training.checkpoints.folder import CONFIG, WEIGHTS, average_weights, load_weights, need_files, read_weights
 from triptych_training.data.batches import Indices, plan_steps
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.word_vectors import fill_token_tables
@@ -358,6 +358,7 @@ class Trainer:
             self._rewind()
             if self.recipe.initial:
                 folder = Path(self.recipe.initial)
+                need_files(folder, (CONFIG, WEIGHTS))
                 load_weights(self.task.model, read_weights(folder / WEIGHTS), folder)
             if isinstance(self.recipe, TextRecipe) and self.recipe.embeddings:
                 tokenizer = load_tokenizer(self.folder.tokenizer)

@@ -82,6 +82,12 @@ def test_the_files_are_those_documented_and_missing_ones_are_named(folder: Folde
     assert folder.fault() == f"{folder.path}: not a checkpoint folder, missing {required}"
 
 
+def test_the_checkpoint_inside_a_run_folder_is_named(folder: Folder) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        folder.load(folder.path.parent)
+    assert str(caught.value).endswith(f"; there is a checkpoint in: {folder.path}")
+
+
 def test_all_faults_are_listed_at_once(folder: Folder) -> None:
     expected = [f"config.json: {folder.shape}: heads: 3 does not divide model_dim", "model.safetensors: damaged"]
     folder.change(lambda c: c[folder.shape].update(heads=3))
@@ -122,12 +128,16 @@ def test_all_differing_weights_are_listed_at_once_and_truncated_ones_are_damaged
     [
         (lambda c, shape: c.update(format=2), "format 2; supported: 'triptych-{shape}' format 1"),
         (lambda c, shape: c.update(architecture="lstm"), "architecture 'lstm' format 1; supported"),
+        (
+            lambda c, shape: c.update(model_type="marian"),
+            "of a Hugging Face model (marian), which can be exported but not trained here; supported",
+        ),
         (lambda c, shape: c.pop(shape), "wrong type: {shape}"),
         (lambda c, shape: c[shape].update(colour="red"), "unexpected keyword argument 'colour'"),
         (lambda c, shape: c[shape].update(model_dim="16"), "{shape}: "),
         (lambda c, shape: c[shape].update(dropout=2), "dropout: 2 is outside [0, 1)"),
     ],
-    ids=["format", "architecture", "members", "unknown field", "text for a number", "range"],
+    ids=["format", "architecture", "Hugging Face", "members", "unknown field", "text for a number", "range"],
 )
 def test_a_wrong_configuration_is_named(folder: Folder, edit: Callable[[Any, str], object], message: str) -> None:
     folder.change(lambda c: edit(c, folder.shape))
