@@ -24,7 +24,7 @@ def write_card(name: str, description: Description, manifest: Manifest, checkpoi
         description.sentence,
         notes.strip(),
         "## Model\n\n" + _table(_model(description, manifest)),
-        "## Training\n\n" + _table({**facts, **recipe}),
+        "## Training\n\n" + _table({**facts, **recipe, **facts}),  # completed epochs, not the limit
         "## Quality\n\n" + _table(_flatten(manifest.metrics)),
         "## Parity with PyTorch\n\n" + _table(_flatten(manifest.parity)),
     ]

@@ -33,6 +33,11 @@ def test_rows_omit_data_paths_and_escape_values() -> None:
     assert "/data" not in text
 
 
+def test_the_epochs_are_those_that_were_trained() -> None:
+    text = card(training={"epochs": 3, "steps": 60, "recipe": {"epochs": 1_000_000, "max_steps": 60}})
+    assert "| epochs | 3 |\n| steps | 60 |\n| max steps | 60 |" in text
+
+
 def test_precisions_for_gpus_are_listed() -> None:
     precisions = {**MANIFEST.precisions, "fp16": MANIFEST.precisions["fp32"]}
     assert "| precisions | fp32, int8, fp16 |\n| for GPUs (CUDA) | fp16 |" in card(replace(MANIFEST, precisions=precisions))
