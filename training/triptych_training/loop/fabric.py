@@ -2,8 +2,8 @@
 
 import atexit
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 
 import torch
@@ -80,6 +80,18 @@ def compile_layers(model: nn.Module, backend: str = "inductor") -> int:
     for layer in layers:
         layer.compile(backend=backend)
     return len(layers)
+
+
+@contextmanager
+def compiler_errors() -> Iterator[None]:
+    """Raise RecipeError for errors of torch.compile inside the context, such as a missing C++ compiler."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise
+        reason = str(error).strip().partition("\n")[0]
+        raise RecipeError(f"compile: the layers cannot be compiled on this machine ({reason}); leave it out") from error
 
 
 def uncompiled(compiled: bool) -> AbstractContextManager[None]:

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from triptych_training.errors import RecipeError
 from triptych_training.loop import fabric
-from triptych_training.loop.fabric import LARGEST, LossScale, compile_layers, uncompiled
+from triptych_training.loop.fabric import LARGEST, LossScale, compile_layers, compiler_errors, uncompiled
 from triptych_training.models.transformer import Transformer
 from triptych_training.tasks.translation import sequence_batch, sequence_loss
 
@@ -90,3 +91,13 @@ def test_uncompiled_bypasses_the_compiler() -> None:
         assert torch.allclose(model.encoder(source, None), expected, atol=1e-6)
     assert calls
     torch.compiler.reset()
+
+
+def test_a_machine_without_a_compiler_is_named() -> None:
+    class InductorError(RuntimeError):
+        __module__ = "torch._inductor.exc"
+
+    with pytest.raises(RecipeError, match=r"compile: .* \(InvalidCxxCompiler: none\); leave it out$"), compiler_errors():
+        raise InductorError("InvalidCxxCompiler: none\n\nSet TORCHDYNAMO_VERBOSE=1")
+    with pytest.raises(RuntimeError, match=r"^another$"), compiler_errors():
+        raise RuntimeError("another")
