@@ -66,6 +66,7 @@ def _precision(name: str) -> Precision | None:
     return MixedPrecision("16-mixed", device, torch.amp.GradScaler(device, enabled=False))
 
 
+CPU_ALLOCATOR = "DefaultCPUAllocator"  # in its errors, which have no type of their own
 VARIANTS = 64  # compiled versions of a layer, for other shapes and drop-path probabilities
 
 
@@ -83,15 +84,20 @@ def compile_layers(model: nn.Module, backend: str = "inductor") -> int:
 
 
 @contextmanager
-def compiler_errors() -> Iterator[None]:
-    """Raise RecipeError for errors of torch.compile inside the context, such as a missing C++ compiler."""
+def machine_errors(recipe: Recipe) -> Iterator[None]:
+    """Raise RecipeError inside the context if torch has too little memory, or cannot compile the layers."""
     try:
         yield
     except RuntimeError as error:
-        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            raise
-        reason = str(error).strip().partition("\n")[0]
-        raise RecipeError(f"compile: the layers cannot be compiled on this machine ({reason}); leave it out") from error
+        reason = str(error).strip().partition("\n")[0].partition(" GPU ")[0]  # without a list of the GPU's other memory
+        if isinstance(error, torch.OutOfMemoryError) or CPU_ALLOCATOR in reason:
+            option = next(name for name in ("batch_words", "batch_tokens", "batch_images") if hasattr(recipe, name))
+            raise RecipeError(
+                f"{option}: a batch does not fit into memory ({reason}); lower it and raise accumulate, in a new training"
+            ) from error
+        if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise RecipeError(f"compile: the layers cannot be compiled on this machine ({reason}); leave it out") from error
+        raise
 
 
 def uncompiled(compiled: bool) -> AbstractContextManager[None]:

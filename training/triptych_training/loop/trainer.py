@@ -26,7 +26,7 @@ from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.word_vectors import fill_token_tables
 from triptych_training.errors import CheckpointError, DivergedError, RecipeError
 from triptych_training.loop.clock import Clock
-from triptych_training.loop.fabric import LossScale, choose_precision, compile_layers, compiler_errors, uncompiled
+from triptych_training.loop.fabric import LossScale, choose_precision, compile_layers, machine_errors, uncompiled
 from triptych_training.loop.optimizer import WARMUP_SHARE, MovingAverage, clip_gradients, make_optimizers, make_schedule
 from triptych_training.loop.recipe import Recipe, TextRecipe
 from triptych_training.loop.reporting import Meter, TrainingProgress, draw_losses
@@ -134,10 +134,10 @@ class Trainer:
             The final checkpoint folder, or the file with the training's state if the run pauses before the end.
 
         Raises:
-            RecipeError: the time limit was over before the first step, or the layers cannot be compiled.
+            RecipeError: the time limit was over before the first step, or memory or a compiler is missing.
         """
         progress = TrainingProgress(self.total_steps, self.position.step, self.task.unit, self.fabric.is_global_zero)
-        with progress.bar, self.clock.signals(), compiler_errors():
+        with progress.bar, self.clock.signals(), machine_errors(self.recipe):
             parameters = sum(p.numel() for p in self.task.model.parameters())
             limit = f"{self.recipe.max_minutes:g} min" if self.recipe.max_minutes else f"{self.total_steps:,} steps"
             progress.say(f"{parameters:,} parameters, {self.task.describe()}, at most {limit}")

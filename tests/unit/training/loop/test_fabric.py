@@ -1,16 +1,18 @@
 """Loss scaling and compilation of layers."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from triptych_training.errors import RecipeError
 from triptych_training.loop import fabric
-from triptych_training.loop.fabric import LARGEST, LossScale, compile_layers, compiler_errors, uncompiled
+from triptych_training.loop.fabric import LARGEST, LossScale, compile_layers, machine_errors, uncompiled
 from triptych_training.models.transformer import Transformer
 from triptych_training.tasks.translation import sequence_batch, sequence_loss
 
-from ..toy import make_ids, make_model
+from ..toy import make_ids, make_model, make_recipe
 
 
 def parameters(*gradients: float | None) -> list[nn.Parameter]:
@@ -93,11 +95,35 @@ def test_uncompiled_bypasses_the_compiler() -> None:
     torch.compiler.reset()
 
 
-def test_a_machine_without_a_compiler_is_named() -> None:
-    class InductorError(RuntimeError):
-        __module__ = "torch._inductor.exc"
+class InductorError(RuntimeError):
+    __module__ = "torch._inductor.exc"
 
-    with pytest.raises(RecipeError, match=r"compile: .* \(InvalidCxxCompiler: none\); leave it out$"), compiler_errors():
-        raise InductorError("InvalidCxxCompiler: none\n\nSet TORCHDYNAMO_VERBOSE=1")
-    with pytest.raises(RuntimeError, match=r"^another$"), compiler_errors():
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            InductorError("InvalidCxxCompiler: none\n\nSet TORCHDYNAMO_VERBOSE=1"),
+            "compile: the layers cannot be compiled on this machine (InvalidCxxCompiler: none); leave it out",
+        ),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 4 GiB."),
+            "batch_tokens: a batch does not fit into memory (CUDA out of memory. Tried to allocate 2.00 GiB.); lower it and "
+            "raise accumulate, in a new training",
+        ),
+    ],
+)
+def test_lack_of_memory_or_of_a_compiler_is_named(error: RuntimeError, message: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError) as caught, machine_errors(make_recipe(tmp_path)):
+        raise error
+    assert str(caught.value) == message
+
+
+def test_memory_of_the_cpu_is_named_and_other_errors_are_not_changed(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RecipeError, match=r"^batch_tokens: a batch does not fit into memory"),
+        machine_errors(make_recipe(tmp_path)),
+    ):
+        torch.empty(1 << 60, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match=r"^another$"), machine_errors(make_recipe(tmp_path)):
         raise RuntimeError("another")
