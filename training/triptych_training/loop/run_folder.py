@@ -16,7 +16,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
@@ -177,9 +177,11 @@ class RunFolder:
             raise CheckpointError(f"{self.metrics}: cannot be written ({error.strerror})") from error
 
     def note(self, what: str, count: int, limit: int) -> None:
-        """Log how many examples were left out because they have more than `limit` tokens."""
-        if count:
-            self.log({"kind": "note", "step": 0, what: count, "longer_than_tokens": limit})
+        """Log how many examples were left out because they have more than `limit` tokens, instead of an earlier run's count."""
+        notes = [{"kind": "note", "step": 0, what: count, "longer_than_tokens": limit}] if count else []
+        before = self.records()
+        if [record for record in before if what in record] != notes:
+            self._rewrite([*notes, *(record for record in before if what not in record)])
 
     def left_out(self) -> list[str]:
         """Describe the counts that `note` logged."""
@@ -204,8 +206,10 @@ class RunFolder:
     def rewind(self, step: int) -> None:
         """Remove the records of steps after `step` and of the final validation, which will be repeated."""
         if self.metrics.exists():
-            kept = [r for r in self.records() if r["step"] <= step and r["kind"] != "final"]
-            replace_text(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+            self._rewrite([r for r in self.records() if r["step"] <= step and r["kind"] != "final"])
+
+    def _rewrite(self, records: Sequence[Mapping[str, Any]]) -> None:
+        replace_text(self.metrics, "".join(json.dumps(record) + "\n" for record in records))
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Replace state.pt in one move: a kill at any moment leaves the old or the new file complete."""

@@ -44,9 +44,9 @@ def finetune(recipe: FinetuningRecipe, out: Path, resume: bool = False) -> Path:
     model = make_bert(recipe.head, config, len(head.labels))
     model.bert.load_state_dict(encoder.model.bert.state_dict())
     task = FinetuningTask(recipe, head, model, encoder.tokenizer)
-    if fabric.is_global_zero and not folder.metrics.exists():
-        folder.note("inputs_left_out", task.train_left_out, task.limit)
+    if fabric.is_global_zero:
         folder.note("valid_inputs_left_out", task.valid_left_out, task.limit)
+        folder.note("inputs_left_out", task.train_left_out, task.limit)
     return Trainer(fabric, recipe, folder, task).run()
 
 

@@ -168,9 +168,9 @@ def _prepare(
     valid = [each for each in encoded if each.example.size() <= shape.max_positions]
     if not any(each.direction == recipe.directions[0] for each in valid):
         raise RecipeError(f"max_positions: no validation pair has at most {shape.max_positions} tokens")
-    if fabric.is_global_zero and not folder.metrics.exists():
-        folder.note("pairs_left_out", train.left_out, limit)
+    if fabric.is_global_zero:
         folder.note("valid_pairs_left_out", len(valid_pairs) - len(valid), shape.max_positions)
+        folder.note("pairs_left_out", train.left_out, limit)
     return tokenizer, Corpus(train, valid, languages)
 
 

@@ -267,6 +267,10 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(
     ]
     assert [line for line in capsys.readouterr().err.splitlines() if "left out" in line] == said
     assert list(load_checkpoint(result).samples) == PAIRS[:4]
+    other = write_pairs(tmp_path / "other_valid.tsv", [*PAIRS[:4], (long, "one")])
+    train_translation(replace(recipe, valid=(other,)), TRAINED, tmp_path / "run", resume=True)
+    found = [r for r in records(tmp_path / "run") if r["kind"] == "note"]
+    assert found == [{**notes[1], "valid_pairs_left_out": 1}, notes[0]]
 
 
 @pytest.mark.parametrize(
