@@ -203,10 +203,11 @@ class RunFolder:
                     records.append(record)
         return records
 
-    def rewind(self, step: int) -> None:
-        """Remove the records of steps after `step` and of the final validation, which will be repeated."""
+    def rewind(self, step: int, epoch: int) -> None:
+        """Remove the records of steps after `step`, epochs after `epoch` and the final validation: all will be repeated."""
         if self.metrics.exists():
-            self._rewrite([r for r in self.records() if r["step"] <= step and r["kind"] != "final"])
+            kept = (r for r in self.records() if r["step"] <= step and r["kind"] != "final")
+            self._rewrite([r for r in kept if r["kind"] != "epoch" or r["epoch"] <= epoch])
 
     def _rewrite(self, records: Sequence[Mapping[str, Any]]) -> None:
         replace_text(self.metrics, "".join(json.dumps(record) + "\n" for record in records))

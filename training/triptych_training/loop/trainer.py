@@ -395,7 +395,7 @@ class Trainer:
 
     def _rewind(self) -> None:
         if self.fabric.is_global_zero:
-            self.folder.rewind(self.position.step)
+            self.folder.rewind(self.position.step, self.position.epoch)
 
 
 def _valid(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -98,10 +98,10 @@ def test_the_training_of_another_architecture_is_not_resumed(run: Path, recipe: 
 def test_state_and_records_are_restored_and_damage_is_named(run: Path, recipe: TranslationRecipe) -> None:
     folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
     for kind, step in (("note", 0), ("train", 2), ("epoch", 4), ("final", 4), ("train", 6)):
-        folder.log({"kind": kind, "step": step})
+        folder.log({"kind": kind, "step": step, "epoch": 1})
     with open(folder.metrics, "a") as file:
         file.write('{"comment": "of the user"}\n5\n{"kind": "tra')
-    folder.rewind(4)
+    folder.rewind(4, 1)
     assert [(r["kind"], r["step"]) for r in folder.records()] == [("note", 0), ("train", 2), ("epoch", 4)]
     folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
     folder.save_state({"model": {"weight": torch.ones(2)}})

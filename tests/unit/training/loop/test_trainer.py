@@ -69,6 +69,7 @@ def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished
     [
         pytest.param("_step", 3, 4, id="before any state was saved", marks=pytest.mark.full),
         pytest.param("_end_epoch", 1, 6, id="between an epoch's last step and its validation"),
+        pytest.param("_save_state", 2, 6, id="between an epoch's line in metrics.jsonl and its state"),
         pytest.param("_step", 10, 4, id="within the second epoch"),
         pytest.param("_end_epoch", 2, 6, id="between the last step and its validation", marks=pytest.mark.full),
         pytest.param("_finish", 1, 4, id="at the final validation"),
