@@ -28,7 +28,7 @@ from triptych_export.huggingface.folder import ADAPTER, CONFIG, Folder, neutral,
 from triptych_export.huggingface.gguf import SUFFIX, open_gguf
 from triptych_export.huggingface.static_embeddings import is_word_file, load_static_folder, load_word_file, static_kind
 from triptych_export.onnx_files.decoder import OnnxDecoder
-from triptych_export.onnx_files.layout import find_graphs, has_graphs
+from triptych_export.onnx_files.layout import FOLDERS, find_graphs, has_graphs
 from triptych_export.onnx_files.weights import weight_graphs
 from triptych_export.options import ExportOptions
 from triptych_export.original import compare_with_original
@@ -248,19 +248,26 @@ def _noted(folder: Folder, name: str, value: str) -> Folder:
 
 
 def _open_graphs(path: Path, options: ExportOptions, origin: Mapping[str, str] | None = None) -> Opened:
-    """Open ONNX files: an encoder if there is a config.json, else a model of plain tensors."""
-    folder = Folder(options.config_from or (path.parent if path.is_file() else path))
+    """Open ONNX files: an encoder if config.json names a class with a task, else a model of plain tensors."""
+    place = path.parent if path.is_file() else path
+    if place.name in FOLDERS and not (place / CONFIG).is_file():
+        place = place.parent
+    folder = Folder(options.config_from or place)
     if given := [name for name in OF_CHECKPOINTS if getattr(options, name)]:
         raise SourceError(f"{given[0]}: not for ONNX files, {path}")
     files = find_graphs(path)
     if unknown := [name for name in options.precisions or () if name not in files]:
         raise SourceError(f"precision {', '.join(unknown)}: {path} has {', '.join(files)}, ONNX files are kept as they are")
-    if not folder.has(CONFIG):
-        family: Family = TensorsFamily(files, options.valid, folder)
-    elif task_of(folder) == IMAGE_CLASSIFICATION:
-        family = OnnxImageClassifier(folder, files, options.valid)
-    else:
+    task = task_of(folder, files) if folder.has(CONFIG) else ""
+    if task == IMAGE_CLASSIFICATION:
+        family: Family = OnnxImageClassifier(folder, files, options.valid)
+    elif task:
         family = OnnxTextEncoder(folder, files, read_samples(options.valid))
+    else:
+        family = TensorsFamily(files, options.valid, folder)
+        if folder.has(CONFIG):
+            named = folder.architecture or "a class that config.json lacks"
+            origin = {**(origin or {}), "plain_tensors": f"{named} has no task here"}
     return Opened(family, [file.path for file in files.values()], origin or {})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from triptych_export.bundle_files import first_manifest, write_kept_graph, write_labels, write_manifest, write_tokenizer
 from triptych_export.card import Description
@@ -74,19 +74,21 @@ TASKS: Mapping[str, str] = {
     "ForImageClassification": IMAGE_CLASSIFICATION,
     "Model": TEXT_EMBEDDING,
 }
+FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16}  # of pixels or audio
 COPIED = ("cls", "logits", "start", "end")  # outputs that no added node computes
 COUNTED_FROM_PAD = ("roberta", "xlm-roberta", "camembert", "mpnet")  # their first position is the padding id + 1
 
 
-def task_of(folder: Folder) -> str:
-    """Return the task of a folder's model; raises SourceError if config.json names a class of no supported task."""
-    if any(kind == "Pooling" for kind, _ in read_modules(folder)):  # the folder of a CrossEncoder has modules, too
+def task_of(folder: Folder, files: Mapping[str, OnnxFile]) -> str:
+    """Return the task of an encoder by the class that config.json names; empty if it is none of texts or images."""
+    inputs = [one.type.tensor_type.elem_type for file in files.values() for one in graph_inputs(file.model)]
+    takes_texts = not set(inputs) & FLOATS
+    if takes_texts and any(
+        kind == "Pooling" for kind, _ in read_modules(folder)
+    ):  # folders of a CrossEncoder have modules, too
         return TEXT_EMBEDDING
-    for suffix, task in TASKS.items():
-        if folder.architecture.endswith(suffix):
-            return task
-    known = ", ".join(f"...{suffix}" for suffix in TASKS)
-    raise folder.config_error(f"architecture {folder.architecture!r} has no task here; supported: {known}")
+    named = (task for suffix, task in TASKS.items() if folder.architecture.endswith(suffix))
+    return next((task for task in named if takes_texts or task == IMAGE_CLASSIFICATION), "")
 
 
 class OnnxEncoder(ABC):
@@ -99,7 +101,7 @@ class OnnxEncoder(ABC):
 
     def __init__(self, folder: Folder, files: Mapping[str, OnnxFile]) -> None:
         self.folder, self.files = folder, files
-        self.default_name = self.task = task_of(folder)
+        self.default_name = self.task = task_of(folder, files)
         self.default_precisions = tuple(files)
         self.provenance: Mapping[str, Any] = {
             "architecture": folder.architecture,

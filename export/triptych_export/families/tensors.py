@@ -19,7 +19,7 @@ from triptych_export.families.family import Report, Say
 from triptych_export.families.image import image_spec
 from triptych_export.huggingface.checkpoint.image import FILE as PROCESSOR
 from triptych_export.huggingface.checkpoint.image import read_image_processor
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import CONFIG, Folder
 from triptych_export.onnx_files.checks import graph_inputs
 from triptych_export.onnx_files.divisions import guard_divisions
 from triptych_export.onnx_files.layout import OnnxFile
@@ -45,6 +45,7 @@ class TensorsFamily:
         files: one graph by its precision.
         samples: .npz files with an array for each input; empty: random values.
         folder: may have preprocessor_config.json, for the only input of images, and labels.txt, for the output of that width.
+            Beside config.json, the former may be for other inputs.
 
     Raises:
         SourceError: a file cannot be read, or the model has no such input or output, or no inputs, or one of an unknown shape.
@@ -68,7 +69,12 @@ class TensorsFamily:
         self.members: dict[str, Any] = {}
         self.labels: tuple[str, ...] = ()
         if folder.has(PROCESSOR):
-            self._add_image(folder)
+            try:
+                self._add_image(folder)
+            except SourceError as error:
+                if not folder.has(CONFIG):
+                    raise
+                self.provenance = {**self.provenance, "image_files_not_carried_over": str(error)}
         if folder.has(LABELS_FILE):
             self._add_labels(folder)
 

@@ -113,7 +113,7 @@ class Folder:
         if self.has("modules.json"):
             return ", as sentence-transformers wrote it before version 2.0: load and save it with a newer version"
         places = sorted({place.parent for pattern in PLACES for place in self.path.glob(pattern)})
-        return f"; there is a checkpoint in: {', '.join(map(str, places))}" if places else ""
+        return f"; there is a checkpoint in: {', '.join(map(str, places))}" if places else onnx_remedy(self.path)
 
     def config_error(self, problem: str) -> SourceError:
         """Make an error about a member of config.json."""
@@ -195,6 +195,12 @@ def _download(name: str, revision: str) -> Folder:
     except Exception as error:  # whatever the hub's client raises
         cause = error.__context__ if isinstance(error.__context__, NO_ANSWER) else error
         raise SourceError(f"{name}: not a folder, and not available from the Hugging Face hub: {one_line(cause)}") from error
+
+
+def onnx_remedy(folder: Path) -> str:
+    """Say which ONNX files a folder has, for an error; empty if there are none."""
+    names = sorted(str(path.relative_to(folder)) for place in ("", "onnx/") for path in folder.glob(f"{place}*.onnx"))
+    return f"; to serve an ONNX file, name it instead of the folder: {', '.join(names)}" if names else ""
 
 
 def pointer_remedy(path: Path) -> str:

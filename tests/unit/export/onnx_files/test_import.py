@@ -18,6 +18,7 @@ from triptych_client.tensors import INFER, infer_request
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import tensors
+from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder
 from triptych_export.onnx_files.layout import find_graphs
 from triptych_serving.bundle.bundle import open_bundle
@@ -206,22 +207,42 @@ def test_a_file_takes_its_settings_from_another_folder(tmp_path: Path) -> None:
     assert read_manifest(exported(alone, tmp_path, name="bare")).task == "tensors"
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"architectures": ["BertForDreams"]}, "architecture 'BertForDreams' has no task here"),
-        ({"hidden_size": 5}, "no output has hidden states"),
-    ],
-)
-def test_what_does_not_fit_is_explained(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_an_encoder_without_hidden_states_is_refused(tmp_path: Path) -> None:
     path = encoder(tmp_path / "files", "hidden")
-    edit_json(path.parent / "config.json", **change)
-    if "hidden_size" in change:
-        model = onnx.load(path)
-        model.graph.output[0].name = model.graph.node[7].output[0] = "states"
-        path.write_bytes(model.SerializeToString())
-    with pytest.raises(SourceError, match=message):
+    edit_json(path.parent / "config.json", hidden_size=5)
+    model = onnx.load(path)
+    model.graph.output[0].name = model.graph.node[7].output[0] = "states"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(SourceError, match="no output has hidden states"):
         exported(path, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["YolosForObjectDetection", "Wav2Vec2ForSequenceClassification", "CLIPModel"])
+def test_classes_without_a_task_take_plain_tensors(name: str, tmp_path: Path) -> None:
+    """Their folders have the processor of another library, which makes no inputs here."""
+    path = plain(tmp_path / "model.onnx", RELU, {"x": ["rows", 3, 8, 8]}, {"y": ["rows", 3, 8, 8]})
+    write_json(tmp_path / "config.json", {"architectures": [name], "model_type": "odd"})
+    write_json(tmp_path / "preprocessor_config.json", {"image_processor_type": "YolosImageProcessor"})
+    said = list[str]()
+    manifest = read_manifest(export(path.parent, ExportOptions(tmp_path / "models"), said.append))
+    assert (manifest.task, said[0]) == ("tensors", f"plain tensors: {name} has no task here")
+    assert "image files not carried over: " in said[1]
+    assert manifest.image is None
+
+
+def test_a_file_in_the_folder_onnx_has_its_settings_above(tmp_path: Path) -> None:
+    """In the layout of transformers.js."""
+    path = encoder(tmp_path / "files", "hidden")
+    below = path.parent / "onnx/model_q4.onnx"
+    below.parent.mkdir()
+    path.rename(below)
+    assert read_manifest(exported(below, tmp_path)).task == "text-embedding"
+    remedy = r"; to serve an ONNX file, name it instead of the folder: onnx/model_q4\.onnx$"
+    with pytest.raises(SourceError, match=f"holds no weights.*{remedy}"):
+        open_weights(path.parent)
+    (path.parent / "config.json").unlink()
+    with pytest.raises(SourceError, match=rf"missing config\.json{remedy}"):
+        exported(path.parent, tmp_path)
 
 
 def row_wise(path: Path, mixes_rows: bool) -> Path:
