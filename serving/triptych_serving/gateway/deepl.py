@@ -124,7 +124,7 @@ async def _document(call: HttpCall) -> StoredDocument:
 
 @dataclass(frozen=True)
 class _Markup:
-    """How tags are handled. What HTML has no other way to say is marked in texts before their translation."""
+    """Keep tags apart from text. What HTML has no other way to say is marked in texts before their translation."""
 
     ignored: str  # pattern of the beginnings of tags whose content stays
     splitting: str  # of tags that separate sentences
