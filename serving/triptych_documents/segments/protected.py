@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from operator import attrgetter
 
 from triptych_documents.errors import OptionError
@@ -151,7 +152,11 @@ class ProtectedFinder:
         kinds = {False: ProtectedKind.NAME, True: ProtectedKind.COUNT}
         taken = [ProtectedMatch(*match.span(), kinds[_counts(match[0])]) for match in holders]
         foreign = _FOREIGN.finditer(text) if self._has_foreign and not text.isascii() else ()
-        for more in (self._words(text), _all(foreign, ProtectedKind.NAME), _all(_NUMBER.finditer(text), ProtectedKind.NUMBER)):
+        for more in (
+            self._words(text, taken),
+            _all(foreign, ProtectedKind.NAME),
+            _all(_NUMBER.finditer(text), ProtectedKind.NUMBER),
+        ):
             taken = merged(taken, more)
         return taken
 
@@ -161,16 +166,22 @@ class ProtectedFinder:
             return []
         return [match[0] for match in self._kept.finditer(text) if match[0]]
 
-    def _words(self, text: str) -> list[ProtectedMatch]:
+    def _words(self, text: str, holders: Sequence[ProtectedMatch]) -> list[ProtectedMatch]:
         kept = [ProtectedMatch(start, end, ProtectedKind.KEEP) for start, end, _ in self._keep.find(text)]
         terms = (ProtectedMatch(start, end, ProtectedKind.TERM, term) for start, end, term in self._terms.find(text))
         coined = (match for match in _COINED.finditer(text) if _is_coined(match[0]))
         codes = _all(_CODE.finditer(text), ProtectedKind.KEEP)
         acronyms = [match for match in ACRONYM.finditer(text) if len(match[0]) > 2]
-        if acronyms and self._kept.sub("", text).isupper():  # the whole text is in capitals
+        if acronyms and beside(text, ((one.start, one.end) for one in holders)).isupper():  # the whole text is in capitals
             acronyms = []
         taken = merged(merged(merged(kept, terms), codes), _all(coined, ProtectedKind.KEEP))
         return merged(taken, _all(acronyms, ProtectedKind.ACRONYM))
+
+
+def beside(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Return the text without these spans, which are in order and do not overlap."""
+    bounds = (0, *chain.from_iterable(spans), len(text))
+    return "".join(text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True))
 
 
 def _all(matches: Iterable[re.Match[str]], kind: ProtectedKind) -> Iterator[ProtectedMatch]:

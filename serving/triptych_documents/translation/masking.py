@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from triptych_documents.segments.protected import ProtectedKind
+from triptych_documents.segments.protected import ProtectedKind, beside
 from triptych_documents.segments.segment import ProtectedSpan, Segment, with_tail
 from triptych_documents.sentences import Span
 
@@ -97,7 +97,8 @@ class _Writer:
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
-        names = list(map(str.upper, NAMES)) if _in_capitals(segment) else NAMES
+        rest = beside(segment.text, ((item.start, item.end) for item in segment.protected))
+        names = list(map(str.upper, NAMES)) if rest.isupper() else NAMES
         self._words = {Substitution.NAME: _free(names, segment), Substitution.NUMBER: _free(NUMBERS, segment)}
         self._counts = Counter(re.findall(r"\d+", segment.text))  # of two, a translation would not tell which one is which
         self._at = 0  # in the segment
@@ -164,12 +165,6 @@ class _Writer:
             self._parts.append(text)
             self._ends_blank = text.endswith(" ")
             self._length += len(text)
-
-
-def _in_capitals(segment: Segment) -> bool:
-    """Return whether the text beside protected items is in capitals."""
-    bounds = (0, *(place for item in segment.protected for place in (item.start, item.end)), len(segment.text))
-    return "".join(segment.text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)).isupper()
 
 
 def _free(words: Sequence[str], segment: Segment) -> list[str]:

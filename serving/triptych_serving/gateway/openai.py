@@ -27,7 +27,6 @@ from triptych_serving.rpc.direct_calls import RpcError
 
 STARTED = int(time.time())  # "created" of the models, whose age is unknown
 SERVICE = "triptych.v1.TextGenerationService"
-STREAM = f"/{SERVICE}/GenerateStream"
 FINISH: Mapping[int, str] = {translation_pb2.FINISH_REASON_STOP: "stop", translation_pb2.FINISH_REASON_LENGTH: "length"}
 TYPES = {
     **dict.fromkeys((400, 413), "invalid_request_error"),
@@ -76,6 +75,10 @@ OPTIONS: Mapping[str, tuple[str, type]] = {
     "length_penalty": ("length_penalty", float),
     "min_tokens": ("min_length", int),
     "beam_size": ("beam_size", int),
+}
+OPTION_NAMES = {
+    "options.sampling_temperature": "temperature",
+    **{f"options.{field}": name for name, (field, _) in OPTIONS.items()},
 }
 SHARED: Mapping[str, tuple[str, type]] = {
     "model": ("model", str),
@@ -173,7 +176,7 @@ class Answer:
         if not tokens:
             return None
         if self.chat:
-            return {"content": [{**token_of(each), "top_logprobs": list(map(token_of, each.top))} for each in tokens]}
+            return {"content": log_probabilities_of(tokens)}
         offsets = []
         for each in tokens:
             offsets.append(self.ends[number])
@@ -206,7 +209,7 @@ async def chat_completions(call: HttpCall) -> Any:
         if not isinstance(value, (bool, float, str)) and not (isinstance(value, int) and abs(value) <= sys.float_info.max):
             raise invalid(mismatch(f"chat_template_kwargs.{name[:40]}", value, "a boolean, a number or a text"))
         variables[name] = value
-    tools = await call.parts.threads.run_in_thread(_tools, given)  # they may be as large as a body
+    tools = await call.parts.threads.run_in_thread(tool_fields, given, "function")  # they may be as large as a body
     return await _answer(call, given, chat=True, messages=messages, template_variables=variables, **top, **tools)
 
 
@@ -233,18 +236,22 @@ async def _generate(call: HttpCall, given: Json, answer: Answer, values: Mapping
     options = as_object(given.get("stream_options") or {}, "stream_options")
     usage = options.take("include_usage", bool, False)
     if given.take("stream", bool, False):
-        answer.model = answer.model or await generator_name(call)  # pieces do not name it
-        request = pb.GenerateStreamRequest(**values)
-        events = call.stream(STREAM, request, pb.GenerateStreamResponse)
-        first = await call.while_connected(anext(events))  # an error of the request has a status of its own
+        answer.model = answer.model or await generator_name(call)
+        first, events = await open_stream(call, values)
         return StreamingResponse(_events(answer, first, events, usage), media_type="text/event-stream")
     response = await call.ask(pb.GenerateRequest(**values))
     answer.model = response.model
     return await call.offload(response.ByteSize(), _whole, answer, response)
 
 
+async def open_stream(call: HttpCall, fields: Mapping[str, Any]) -> tuple[Any, AsyncGenerator[Any]]:
+    """Begin a stream; return its first event and the others. Raises RpcError: the request is refused, which has a status."""
+    events = call.stream(f"/{SERVICE}/GenerateStream", pb.GenerateStreamRequest(**fields), pb.GenerateStreamResponse)
+    return await call.while_connected(anext(events)), events
+
+
 async def generator_name(call: HttpCall) -> str:
-    """Return the name of the model that requests without a name use; no other can accept them."""
+    """Return the name of the model that requests without a name use, as events do not name it; no other can accept them."""
     return next((one.name for one in await call.ready_models() if SERVICE in one.services), "")
 
 
@@ -366,7 +373,7 @@ def chat_message(name: str, value: object, kinds: Sequence[str] = ("text",)) -> 
             raise invalid(f"{name}.content: only parts of type {', '.join(kinds)} are supported")
         content = "".join(part.take("text", str) for part in parts)
     if not isinstance(content, str):
-        raise invalid(f"{name}.content: must be a string, or a list of parts of type text")
+        raise invalid(f"{name}.content: must be a string, or a list of parts of type {', '.join(kinds)}")
     found = pb.ChatMessage(role=message.take("role", str), content=content)
     for place, each in enumerate(calls):
         outer = as_object(each, f"{name}.tool_calls[{place}]")
@@ -378,23 +385,24 @@ def chat_message(name: str, value: object, kinds: Sequence[str] = ("text",)) -> 
     return found
 
 
-def _tools(given: Json) -> dict[str, Any]:
-    """Return the fields of functions that may be called."""
-    tools = []
-    for index, each in enumerate(given.take("tools", list, [])):
-        outer = as_object(each, f"tools[{index}]")
-        if (kind := outer.get("type")) != "function":
-            raise invalid(f"{outer.path}type: {shortened(kind, 40)} is not supported; function is")
-        tools.append(tool_of(as_object(outer.get("function"), f"{outer.path}function")))
+def tool_fields(given: Json, holder: str = "") -> dict[str, Any]:
+    """Return the fields of functions that may be called; their member `holder` describes each, if it is not there itself."""
+
+    def described(tool: Json) -> Json:
+        return as_object(tool.get(holder), f"{tool.path}{holder}") if holder else tool
+
+    tools = [as_object(each, f"tools[{index}]") for index, each in enumerate(given.take("tools", list, []))]
+    for tool in tools:
+        if (kind := tool.get("type")) != "function":
+            raise invalid(f"{tool.path}type: {shortened(kind, 40)} is not supported; function is")
     if isinstance(choice := given.get("tool_choice"), dict):
-        choice = as_object(choice.get("function"), "tool_choice.function").take("name", str)
+        choice = described(as_object(choice, "tool_choice")).take("name", str)
     else:
         choice = given.take("tool_choice", str, "")
-    return {"tools": tools, "tool_choice": choice}
+    return {"tools": [_tool(described(tool)) for tool in tools], "tool_choice": choice}
 
 
-def tool_of(function: Json) -> pb.Tool:
-    """Convert a function."""
+def _tool(function: Json) -> pb.Tool:
     parameters = "" if function.get("parameters") is None else json.dumps(function.take("parameters", dict))
     return pb.Tool(name=function.take("name", str), description=function.take("description", str, ""), parameters=parameters)
 
@@ -411,8 +419,12 @@ def _best_of(tokens: Sequence[pb.TokenLogprob]) -> dict[str, float]:
     return found
 
 
-def token_of(token: pb.TokenLogprob) -> dict[str, Any]:
-    """Convert a token with its log-probability."""
+def log_probabilities_of(tokens: Sequence[pb.TokenLogprob]) -> list[dict[str, Any]]:
+    """Convert tokens of a chat with their log-probabilities."""
+    return [{**_token(each), "top_logprobs": list(map(_token, each.top))} for each in tokens]
+
+
+def _token(token: pb.TokenLogprob) -> dict[str, Any]:
     return {"token": token.token, "logprob": token.logprob, "bytes": list(token.bytes)}
 
 
@@ -448,7 +460,6 @@ API = Api(
         "contents": "input",
         "prompts": "prompt",
         "template_variables": "chat_template_kwargs",
-        "options.sampling_temperature": "temperature",
-        **{f"options.{field}": name for name, (field, _) in OPTIONS.items()},
+        **OPTION_NAMES,
     },
 )

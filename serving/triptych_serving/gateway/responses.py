@@ -17,16 +17,16 @@ from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid
 from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.openai import (
-    OPTIONS,
-    STREAM,
+    OPTION_NAMES,
     chat_message,
     error_body,
     format_rules,
     generation_fields,
     generator_name,
+    log_probabilities_of,
+    open_stream,
     token_counts,
-    token_of,
-    tool_of,
+    tool_fields,
 )
 from triptych_serving.gateway.route import Api, ApiRoute, http_status, renamed, stream_error
 
@@ -45,8 +45,7 @@ NAMES = {
     "max_tokens": "max_output_tokens",
     "options.max_length": "max_output_tokens",
     "json_schema": "text.format.schema",
-    "options.sampling_temperature": "temperature",
-    **{f"options.{option}": name for name, (option, _) in OPTIONS.items()},
+    **OPTION_NAMES,
 }
 
 
@@ -66,54 +65,50 @@ class Answer:
 
     def response(self, generation: pb.Generation | None = None) -> dict[str, Any]:
         """Return the response; without a generation it is in progress. What the request has of any size is not repeated."""
-        done = generation is not None
-        is_cut = generation is not None and generation.choices[0].finish_reason == translation_pb2.FINISH_REASON_LENGTH
+        choice = None if generation is None else generation.choices[0]
+        status = _status(choice)
         return {
             "id": f"resp_{self.id}",
             "object": "response",
             "created_at": self.created,
-            "status": "incomplete" if is_cut else "completed" if done else "in_progress",
+            "status": status,
             "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "model": self.model,
-            "output": [] if generation is None else self.output(generation.choices[0]),
+            "output": [] if choice is None else [*self.messages(choice), *map(function_call, choice.tool_calls)],
             "usage": None if generation is None else _usage(generation),
             **{name: self.given.get(name) for name in ("max_output_tokens", "temperature", "top_p")},
             **{"instructions": None, "metadata": {}, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True},
             **{"previous_response_id": None, "store": False},
         }
 
-    def output(self, choice: pb.GenerationChoice) -> list[dict[str, Any]]:
-        """Return the items of the output: a message unless it is empty beside calls, and the calls."""
-        messages = [self.message(choice)] if choice.text or not choice.tool_calls else []
-        return messages + [function_call(call) for call in choice.tool_calls]
+    def messages(self, choice: pb.GenerationChoice) -> list[dict[str, Any]]:
+        """Return the message of the output, unless it is empty beside calls."""
+        return [self.message(choice)] if choice.text or not choice.tool_calls else []
 
     def message(self, choice: pb.GenerationChoice | None = None) -> dict[str, Any]:
         """Return the message that is the output; without a choice it is in progress."""
-        status = "in_progress"
-        if choice is not None:
-            status = "incomplete" if choice.finish_reason == translation_pb2.FINISH_REASON_LENGTH else "completed"
         content = [] if choice is None else [part(choice.text, choice.tokens)]
-        return {"id": f"msg_{self.id}", "type": "message", "role": "assistant", "status": status, "content": content}
+        return {"id": f"msg_{self.id}", "type": "message", "role": "assistant", "status": _status(choice), "content": content}
 
     def piece(self, text: str, tokens: Sequence[pb.TokenLogprob] = (), is_first: bool = False) -> Iterator[Event]:
         """Yield the events of a piece of the message."""
         if is_first:
             yield "response.output_item.added", {"output_index": 0, "item": self.message()}
             yield "response.content_part.added", {**self.place, "part": part("")}
-        yield "response.output_text.delta", {**self.place, "delta": text, "logprobs": _log_probabilities(tokens)}
+        yield "response.output_text.delta", {**self.place, "delta": text, "logprobs": log_probabilities_of(tokens)}
 
     def ending(self, choice: pb.GenerationChoice, sent: str) -> Iterator[Event]:
         """Yield the events of the rest of the message after what was sent, and those of calls."""
-        output = self.output(choice)
-        if len(output) > len(choice.tool_calls):
+        messages = self.messages(choice)
+        for message in messages:
             if not sent or sent != choice.text:
                 yield from self.piece(choice.text[len(sent) :], is_first=not sent)
-            [content] = output[0]["content"]
+            [content] = message["content"]
             yield "response.output_text.done", {**self.place, "text": choice.text, "logprobs": content["logprobs"]}
             yield "response.content_part.done", {**self.place, "part": content}
-            yield "response.output_item.done", {"output_index": 0, "item": output[0]}
-        for index, item in list(enumerate(output))[len(output) - len(choice.tool_calls) :]:
+            yield "response.output_item.done", {"output_index": 0, "item": message}
+        for index, item in enumerate(map(function_call, choice.tool_calls), start=len(messages)):
             place = {"output_index": index, "item_id": item["id"]}
             begun = {**item, "status": "in_progress", "arguments": ""}
             yield "response.output_item.added", {"output_index": index, "item": begun}
@@ -130,7 +125,7 @@ def function_call(call: pb.ToolCall) -> dict[str, Any]:
 
 def part(text: str, tokens: Sequence[pb.TokenLogprob] = ()) -> dict[str, Any]:
     """Return a part of a message's content."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": _log_probabilities(tokens)}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": log_probabilities_of(tokens)}
 
 
 async def responses(call: HttpCall) -> Any:
@@ -141,16 +136,16 @@ async def responses(call: HttpCall) -> Any:
     text = as_object(given.get("text") or {}, "text")
     text.refuse({"verbosity": ("medium",)})
     shape = as_object(text.get("format") or {}, "text.format")
-    rules = await call.parts.threads.run_in_thread(format_rules, shape)  # a schema may be as large as a body
+    # Schemas may be as large as a body.
+    rules = await call.parts.threads.run_in_thread(lambda: {**format_rules(shape), **tool_fields(given)})
     given["max_tokens"] = given.get("max_output_tokens")
-    fields = {**generation_fields(given), **rules, **_tools(given), "messages": _messages(given)}
+    fields = {**generation_fields(given), **rules, "messages": _messages(given)}
     if LOG_PROBABILITIES in (given.get("include") or ()):
         fields["top_logprobs"] = given.take("top_logprobs", int, 0)
     answer = Answer(given, fields.get("model", ""))
     if given.take("stream", bool, False):
         answer.model = answer.model or await generator_name(call)
-        events = call.stream(STREAM, pb.GenerateStreamRequest(**fields), pb.GenerateStreamResponse)
-        first = await call.while_connected(anext(events))  # an error of the request has a status of its own
+        first, events = await open_stream(call, fields)
         return StreamingResponse(_events(answer, first, events), media_type="text/event-stream")
     response = await call.ask(pb.GenerateRequest(**fields))
     answer.model = response.model
@@ -182,19 +177,6 @@ def _message(name: str, value: object) -> pb.ChatMessage:
     return chat_message(name, item, PARTS)
 
 
-def _tools(given: Json) -> dict[str, Any]:
-    """Return the fields of functions that may be called."""
-    tools = [as_object(each, f"tools[{index}]") for index, each in enumerate(given.take("tools", list, []))]
-    for tool in tools:
-        if (kind := tool.get("type")) != "function":
-            raise invalid(f"{tool.path}type: {shortened(kind, 40)} is not supported; function is")
-    if isinstance(choice := given.get("tool_choice"), dict):
-        choice = as_object(choice, "tool_choice").take("name", str)
-    else:
-        choice = given.take("tool_choice", str, "")
-    return {"tools": list(map(tool_of, tools)), "tool_choice": choice}
-
-
 async def _events(answer: Answer, first: Any, stream: AsyncGenerator[Any]) -> AsyncIterator[bytes]:
     """Yield the server-sent events of a stream."""
     numbers = count()
@@ -224,8 +206,10 @@ async def _events(answer: Answer, first: Any, stream: AsyncGenerator[Any]) -> As
         yield event("error", **error_body(error, http_status(error)))
 
 
-def _log_probabilities(tokens: Sequence[pb.TokenLogprob]) -> list[dict[str, Any]]:
-    return [{**token_of(each), "top_logprobs": list(map(token_of, each.top))} for each in tokens]
+def _status(choice: pb.GenerationChoice | None) -> str:
+    if choice is None:
+        return "in_progress"
+    return "incomplete" if choice.finish_reason == translation_pb2.FINISH_REASON_LENGTH else "completed"
 
 
 def _usage(generation: pb.Generation) -> dict[str, Any]:

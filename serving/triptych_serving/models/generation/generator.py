@@ -18,7 +18,12 @@ from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.models.capabilities import describe
 from triptych_serving.models.decode_model import DecodeModel, DecodeModelOptions
 from triptych_serving.models.generation.chat import ChatEncoder, ChatTemplate, check_messages, check_variables
-from triptych_serving.models.generation.options import GenerationRequest, ResolvedGeneration, resolve_generation
+from triptych_serving.models.generation.options import (
+    GenerationRequest,
+    ResolvedGeneration,
+    check_functions,
+    resolve_generation,
+)
 from triptych_serving.models.generation.text import (
     TAIL,
     GeneratedChoice,
@@ -82,6 +87,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
             UnsupportedError: the model has no chat template, or does not support an option.
             ServingError: as for the engine's `submit`.
         """
+        check_functions(request)
         resolved = resolve_generation(request, self.manifest, self.context, self._engine_options.slots)
         prompts = max(1, len(request.prompts) + len(request.images))
         check_characters(request.field, request.characters, self._limits)
@@ -203,7 +209,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
     def _prepare_steps(self, request: GenerationRequest, resolved: ResolvedGeneration) -> Steps[PreparedGeneration]:
         if request.template_variables and not request.messages:
             raise InvalidInputError("template_variables", "apply to messages only")
-        resolved = replace(resolved, grammar=self._grammar(*request.grammar))
+        resolved = replace(resolved, grammar=self._grammar(request.ruling_field, request.grammar()))
         yield
         prompts = []
         if request.messages:

@@ -64,18 +64,20 @@ class GenerationRequest:
         return self.tool_choice not in ("", AUTO, NONE)
 
     @property
-    def grammar(self) -> tuple[str, str]:
-        """The field with the rules that texts follow, and its value: empty if there are none."""
-        if self.forces_call:
-            return "tools", forced_call(self.tools, self.tool_choice)
-        return ("json_schema", self.json_schema) if self.json_schema else ("regex", self.regex)
+    def ruling_field(self) -> str:
+        """The field with the rules that texts follow; empty if there are none."""
+        return "tools" if self.forces_call else "json_schema" if self.json_schema else "regex" if self.regex else ""
+
+    def grammar(self) -> str:
+        """Return these rules: a JSON schema, or of the field `regex` an expression."""
+        field = self.ruling_field
+        return forced_call(self.tools, self.tool_choice) if self.forces_call else getattr(self, field) if field else ""
 
     @property
     def work(self) -> int:
         """Roughly the characters to process; many for a small image file, the template of a chat, or rules."""
         images = sum(IMAGE_WORK + len(image) for image in self.images)
-        rules = bool(self.json_schema or self.regex or self.forces_call)
-        return self.characters + images + CHAT_WORK * len(self.messages) + RULES_WORK * rules
+        return self.characters + images + CHAT_WORK * len(self.messages) + RULES_WORK * bool(self.ruling_field)
 
     @property
     def task(self) -> str:
@@ -120,7 +122,6 @@ def resolve_generation(
         InvalidInputError: an option is out of range, does not apply or contradicts another one; names it.
         UnsupportedError: the model's searches do not have the option.
     """
-    _check_tools(request)
     foreign, what = (FOREIGN_TO_IMAGES, "completed images") if request.images else (FOREIGN, "generated text")
     for name in foreign:
         if getattr(request.options, name) not in (None, (), False):
@@ -148,8 +149,7 @@ def resolve_generation(
         if value and resolved.search.beam_size > 1:
             raise InvalidInputError(name, f"is not for beam search, options.beam_size is {resolved.search.beam_size}")
     search = replace(resolved.search, top_log_probabilities=top)
-    field, rules = request.grammar
-    if rules:
+    if field := request.ruling_field:
         if request.json_schema and request.regex:
             raise InvalidInputError(field, "is set beside regex; send one of them")
         if request.options.min_length:
@@ -158,7 +158,8 @@ def resolve_generation(
     return ResolvedGeneration(search, resolved.max_tokens, options.max_length is None, options.seed is not None)
 
 
-def _check_tools(request: GenerationRequest) -> None:
+def check_functions(request: GenerationRequest) -> None:
+    """Check functions, and that they are for a chat without other rules. Raises InvalidInputError: names the field."""
     if not request.tools and request.tool_choice in ("", AUTO, NONE):
         return
     check_tools(request.tools, request.tool_choice)

@@ -5,6 +5,7 @@ import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from triptych_serving.errors import InvalidInputError
@@ -36,7 +37,7 @@ class Tool:
     description: str = ""
     parameters: str = ""  # JSON schema of an object; empty: any
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
         """The schema of the arguments. Raises ValueError: it is no JSON object."""
         return read_object(self.parameters or '{"type": "object", "properties": {}}')

@@ -209,6 +209,8 @@ def _lowered(text: Sentences, prefix: str) -> tuple[Sentences, str, frozenset[in
     found = {place for place, sentence in enumerate(text.texts) if is_sentence_in_capitals(sentence)}
     if prefix.strip() and not in_capitals(prefix):
         found -= {0}  # the prefix stays as it is
+    if not found:
+        return text, prefix, frozenset()
     sentences = tuple(lower_capitals(one) if place in found else one for place, one in enumerate(text.texts))
     return replace(text, texts=sentences), lower_capitals(prefix) if 0 in found else prefix, frozenset(found)
 

@@ -231,7 +231,7 @@ def test_classes_without_a_task_take_plain_tensors(name: str, tmp_path: Path) ->
 
 
 def test_a_file_in_the_folder_onnx_has_its_settings_above(tmp_path: Path) -> None:
-    """Such a file lies in the layout of transformers.js."""
+    """The layout of transformers.js has config.json above."""
     path = encoder(tmp_path / "files", "hidden")
     below = path.parent / "onnx/model_q4.onnx"
     below.parent.mkdir()
