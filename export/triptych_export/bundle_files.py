@@ -17,7 +17,7 @@ from triptych_export.quantization.functions import fuse_byte_norms
 from triptych_export.quantization.weight_only import quantize_weights
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import sha256
-from triptych_serving.bundle.manifest import FILE_NAME, FORMAT, FP16, INT8, INT8_CACHES
+from triptych_serving.bundle.manifest import FILE_NAME, FORMAT, FP16, INT8, INT8_CACHES, INT8_WEIGHTS
 from triptych_serving.bundle.manifest.base import Graphs
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.runtime.external_data import external_files
@@ -27,10 +27,9 @@ FP32 = "fp32"
 PRECISIONS = (FP32, INT8)
 INTEGER = (INT8, INT8_CACHES)  # with the same weights
 ATTEND = "attend"  # kind of the graph with attention weights
-WEIGHT_PRECISION = "int8-weights"  # encoders only: weight-only
 FOUR_BITS = "int4"  # decoder-only models
 SHORT_PRECISION = "int8-shortlist"  # translation models with a shortlist; needs sentence pairs
-EXTRAS = (INT8_CACHES, FP16, WEIGHT_PRECISION, FOUR_BITS)  # on request, or by default for some kinds of models
+EXTRAS = (INT8_CACHES, FP16, INT8_WEIGHTS, FOUR_BITS)  # on request, or by default for some kinds of models
 # Bits of int8 weights, see `quantize`: 7 allows the fast kernels everywhere, without VNNI 1.3 times faster than exact 8 bits.
 WEIGHT_BITS = 7
 
@@ -69,7 +68,7 @@ def _write(graph: Graph, path: Path, weights: WeightsFile) -> None:
 def _convert(graph: Graph, precision: str) -> Graph:
     if precision in INTEGER:
         return quantize(graph, WEIGHT_BITS)
-    if precision == WEIGHT_PRECISION:
+    if precision == INT8_WEIGHTS:
         return quantize_weights(graph)
     return quantize_four_bit(graph) if precision == FOUR_BITS else graph.copy()
 
@@ -115,7 +114,8 @@ def encoder_precisions(precisions: Sequence[str], attends: bool) -> dict[str, di
 def open_encoder(folder: Path, precision: str) -> Session:
     """Open a graph of `write_encoder` on the CPU, with serving's session."""
     graph = graphs_member(("graph",), precision)
-    return Session(folder / graph["graph"], saturation_free=graph.get("saturation_free", False))
+    exact, restores = graph.get("saturation_free", False), precision == INT8_WEIGHTS
+    return Session(folder / graph["graph"], saturation_free=exact, restores_weights=restores)
 
 
 def needed_files(folder: Path, graphs: Graphs) -> set[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from triptych_export.bundle_files import FOUR_BITS, WEIGHT_PRECISION
+from triptych_export.bundle_files import FOUR_BITS
 from triptych_export.errors import ExportError, SourceError
 from triptych_export.families.autoencoder import AutoencoderFamily
 from triptych_export.families.family import Family
@@ -34,7 +34,7 @@ from triptych_export.options import ExportOptions
 from triptych_export.original import compare_with_original
 from triptych_export.translation_prompt import ask_to_translate
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.bundle.manifest import FP16, IMAGE_CLASSIFICATION, INT8_CACHES
+from triptych_serving.bundle.manifest import FP16, IMAGE_CLASSIFICATION, INT8_CACHES, INT8_WEIGHTS
 from triptych_training.checkpoints.encoder import (
     BERT,
     ELMO,
@@ -86,7 +86,7 @@ OURS = (*LOADERS, VAE)
 OF_CHECKPOINTS = ("shortlist", "lower_capitals", "source_language", "target_language", "ignore_config")  # of Transformers
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
-    WEIGHT_PRECISION: ENCODERS,
+    INT8_WEIGHTS: ENCODERS,
     FP16: f"translation models, decoder-only models, {ENCODERS} but ImageGPT",
     INT8_CACHES: "translation models",
     FOUR_BITS: "decoder-only models",
@@ -206,7 +206,7 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
     if options.translation_languages and not isinstance(loaded, GenerationSource):
         raise SourceError(f"translation_languages: only for decoder-only models; {folder.path} is a {_kind(folder)}")
     if isinstance(loaded, TranslationSource):
-        _refuse_precisions((WEIGHT_PRECISION, FOUR_BITS), folder, options)
+        _refuse_precisions((INT8_WEIGHTS, FOUR_BITS), folder, options)
         pairs = read_pairs(options.valid) or loaded.samples
         if ours:
             _require_samples(folder, "sentences", "pairs", bool(pairs))
@@ -219,7 +219,7 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
     if isinstance(loaded, GenerationSource):
         if options.translation_languages:
             loaded = ask_to_translate(loaded, options.translation_languages, options.translation_prompt)
-        _refuse_precisions((INT8_CACHES, WEIGHT_PRECISION), folder, options)
+        _refuse_precisions((INT8_CACHES, INT8_WEIGHTS), folder, options)
         return GenerationFamily(loaded, list(read_texts(options.valid)), options.shipped)
     image_gpt = isinstance(loaded, ImageCheckpoint) and isinstance(loaded.model, ImageGpt)
     _refuse_precisions((INT8_CACHES, FOUR_BITS, *([FP16] if image_gpt else [])), folder, options)

@@ -9,7 +9,6 @@ import torch
 
 from triptych_export.bundle_files import (
     PRECISIONS,
-    WEIGHT_PRECISION,
     encoder_precisions,
     first_manifest,
     write_encoder,
@@ -27,6 +26,7 @@ from triptych_export.quantization.calibration import scale_rows
 from triptych_serving.bundle.manifest import (
     FILL_MASK,
     INT8,
+    INT8_WEIGHTS,
     QUESTION_ANSWERING,
     TEXT_CLASSIFICATION,
     TEXT_EMBEDDING,
@@ -66,11 +66,11 @@ class TextFamily(EncoderFamily):
         static = isinstance(checkpoint.model, StaticEmbedding | Elmo)
         self.language_model = isinstance(checkpoint.model.bert, GptEncoder)
         exact = self.embeds or self.language_model
-        quantized = (INT8, WEIGHT_PRECISION)  # of these, the card has the figures of both
+        quantized = (INT8, INT8_WEIGHTS)  # of these, the card has the figures of both
         both = quantized if exact and not static and set(quantized) & set(shipped) else ()
         super().__init__(checkpoint.model.bert, checkpoint.provenance, written_precisions((*shipped, *both)))
         if exact:  # quantized activations would change which texts are nearest, and decoder-only models have large ones
-            self.default_precisions = STATIC_PRECISIONS if static else (WEIGHT_PRECISION, "fp32")
+            self.default_precisions = STATIC_PRECISIONS if static else (INT8_WEIGHTS, "fp32")
         self.checkpoint, self.samples = checkpoint, list(samples)
         self.default_name = TASKS.get(checkpoint.head, checkpoint.head)
         self._absent = absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size)

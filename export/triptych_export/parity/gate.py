@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triptych_export.bundle_files import FOUR_BITS, FP32, SHORT_PRECISION, WEIGHT_PRECISION
+from triptych_export.bundle_files import FOUR_BITS, FP32, SHORT_PRECISION
 from triptych_export.errors import ParityError
-from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES
+from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES, INT8_WEIGHTS
 
 Report = dict[str, Any]
 
@@ -36,7 +36,7 @@ FLOORS: Mapping[str, Floor] = {
     INT8_CACHES: QUANTIZED,
     SHORT_PRECISION: QUANTIZED,
     FOUR_BITS: Floor(agreement=80, cosine=0.97, channel_error=75, bleu_loss=2),
-    WEIGHT_PRECISION: Floor(agreement=95, cosine=0.998, channel_error=25, bleu_loss=1),
+    INT8_WEIGHTS: Floor(agreement=95, cosine=0.998, channel_error=25, bleu_loss=1),
 }
 AGREEMENTS = ("near_agreement_percent", "next_token_agreement_percent", "forced_token_agreement_percent")
 OVERRIDE = "shipped_despite"

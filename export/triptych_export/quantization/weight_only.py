@@ -1,14 +1,15 @@
 """Weight-only int8: matrices in int8 blocks, restored to float32 when the graph is loaded; activations are never quantized.
 
-Vectors of texts hardly change: blocks of 64 inputs have scales of their own. ONNX Runtime folds Cast, Mul and Reshape of
-constants while loading, so that speed and memory are those of float32; only the file has a quarter of the size.
+Vectors of texts hardly change: blocks of 64 inputs have scales of their own. ONNX Runtime computes DequantizeLinear of
+constants while loading (`restores_weights` of Session), so that speed and memory are those of float32; only the file has a
+quarter of the size. One node a matrix: the runtime keeps what it computes until the whole graph is loaded.
 """
 
 from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, helper
 
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.dynamic import LARGEST, Floats, Quantizer, is_transposed, quantize_columns
@@ -51,23 +52,18 @@ class _WeightQuantizer(Quantizer):
         self.restored.add(whole)
         columns, rows = self._shape(name) if transpose else reversed(self._shape(name))
         block = gcd(rows, BLOCK) if gcd(rows, BLOCK) >= SMALLEST_BLOCK else rows
-        shape = rows // block, block, columns
 
         def parts() -> tuple[NDArray[np.int8], Floats]:
             matrix = self._values(name).T if transpose else self._values(name)
-            values, scales = quantize_columns(matrix.reshape(shape).transpose(1, 0, 2).reshape(block, -1), self.largest)
+            blocks = matrix.reshape(-1, block, columns).transpose(1, 0, 2).reshape(block, -1)
+            values, scales = quantize_columns(blocks, self.largest)
             ordered = np.ascontiguousarray(values.reshape(block, -1, columns).transpose(1, 0, 2))
-            return ordered, scales.reshape(-1, 1, columns)
+            return ordered.reshape(rows, columns), scales.reshape(-1, columns)
 
-        blocks, scales, size = (f"{whole}_{part}" for part in ("blocks", "scales", "shape"))
-        self._add(blocks, shape, lambda: parts()[0])
+        integers, scales = f"{whole}_int8", f"{whole}_scales"
+        self._add(integers, (rows, columns), lambda: parts()[0])
         self._constant(scales, parts()[1])
-        self._constant(size, np.array([rows, columns]))
-        self.restoring += [
-            helper.make_node("Cast", [blocks], [f"{whole}_float"], to=TensorProto.FLOAT),
-            helper.make_node("Mul", [f"{whole}_float", scales], [f"{whole}_scaled"]),
-            helper.make_node("Reshape", [f"{whole}_scaled", size], [whole]),
-        ]
+        self.restoring.append(helper.make_node("DequantizeLinear", [integers, scales], [whole], axis=0, block_size=block))
         return whole
 
     def _replace(self, nodes: list[NodeProto]) -> None:

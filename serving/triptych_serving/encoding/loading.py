@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16
+from triptych_serving.bundle.manifest import FP16, INT8_WEIGHTS
 from triptych_serving.bundle.manifest.base import Graph
 from triptych_serving.encoding.cuda.device_resources import (
     DeviceResources,
@@ -92,7 +92,8 @@ def load_encoder(
     if CPU not in options.devices:
         raise BundleError(bundle.folder, [f"precision {precision} runs on the CPU only"])
     lone_threads = options.lone_threads(weight_bytes, usable_cpus())
-    session = LoneSession(path, threads, lone_threads, file.saturation_free, runners.kernels, in_arena=runners.plan is None)
+    in_arena, restores_weights = runners.plan is None, precision == INT8_WEIGHTS
+    session = LoneSession(path, threads, lone_threads, file.saturation_free, runners.kernels, in_arena, restores_weights)
     takes = f"CPU, {precision}, runs: {engine.runs}, threads in a run: {session.threads}, {weights}"
     return LoadedEncoder(_start(runners.on_cpu(session), engine, None), None, takes)
 

@@ -15,7 +15,7 @@ class LoneSession(Session):
     """A graph on the CPU, loaded for runs beside others and again for runs alone. Safe to run from several threads at once.
 
     Args:
-        path, saturation_free, kernels, in_arena: as of Session; the kernels are those of causal attention.
+        path, saturation_free, kernels, in_arena, restores_weights: as of Session; the kernels are those of causal attention.
         threads: inside a run beside others.
         lone_threads: inside a run alone; if they are not more, the graph is loaded once.
     """
@@ -28,10 +28,11 @@ class LoneSession(Session):
         saturation_free: bool,
         kernels: Path | None = None,
         in_arena: bool = False,
+        restores_weights: bool = False,
     ) -> None:
-        super().__init__(path, threads, saturation_free, None, kernels, ATTENTION, in_arena)
-        lone = lone_threads > threads
-        self._lone = Session(path, lone_threads, saturation_free, None, kernels, ATTENTION, in_arena) if lone else None
+        options = saturation_free, None, kernels, ATTENTION, in_arena, restores_weights
+        super().__init__(path, threads, *options)
+        self._lone = Session(path, lone_threads, *options) if lone_threads > threads else None
         self.threads = f"{threads} ({lone_threads} alone)" if self._lone else str(threads)
         self._lock = threading.Lock()
         self._running = 0

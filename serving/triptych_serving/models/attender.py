@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Mapping
+from functools import partial
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions
@@ -26,22 +27,26 @@ class Attender:
         saturation_free: as in the manifest.
         limits: of the queue, and of the response.
         gives_way: see OneShotOptions.
+        restores_weights: as of Session.
     """
 
     def __init__(
-        self, name: str, bundle: Bundle, graph: str, saturation_free: bool, limits: QueueLimits, gives_way: bool
+        self,
+        name: str,
+        bundle: Bundle,
+        graph: str,
+        saturation_free: bool,
+        limits: QueueLimits,
+        gives_way: bool,
+        restores_weights: bool = False,
     ) -> None:
-        self._name, self._path = name, bundle.path(graph) if graph else None
-        self._saturation_free, self._limits, self._gives_way = saturation_free, limits, gives_way
+        self._name, self.has_graph = name, bool(graph)
+        self._open = partial(Session, bundle.path(graph), saturation_free=saturation_free, restores_weights=restores_weights)
+        self._limits, self._gives_way = limits, gives_way
         self._lock = threading.Lock()
         self._closed = False
         self._session: Session | None = None
         self.engines: tuple[OneShotEngine, ...] = ()  # none until the first request
-
-    @property
-    def has_graph(self) -> bool:
-        """True if the bundle has an attention graph."""
-        return self._path is not None
 
     @property
     def engine(self) -> OneShotEngine:
@@ -55,10 +60,10 @@ class Attender:
         with self._lock:
             if self._closed:
                 raise UnavailableError("the model is shutting down")
-            if self._path is None:
+            if not self.has_graph:
                 raise UnsupportedError(f"the bundle of model {self._name!r} has no attention graph; {EXPORT}")
             if not self.engines:
-                self._session = Session(self._path, saturation_free=self._saturation_free)
+                self._session = self._open()
                 limits = with_queue(BatchLimits(batch_rows=1), self._limits)
                 engine = OneShotEngine(TensorRunner(self._session), OneShotOptions(1, limits, gives_way=self._gives_way))
                 engine.start()

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import ImageManifest, TextManifest
+from triptych_serving.bundle.manifest import INT8_WEIGHTS, ImageManifest, TextManifest
 from triptych_serving.bundle.manifest.base import Graph
 from triptych_serving.encoding.engine import OneShotEngine
 from triptych_serving.encoding.loading import PLAIN_TENSORS, GraphRunners, LoadedEncoder, load_encoder
@@ -52,7 +52,8 @@ class EncoderModel(OneShotModel):
         file = self.manifest.precisions[self.precision]
         self._encoder = self._load_graph(bundle, options, file, runners)
         self.engine = self._encoder.engine
-        self.attender = Attender(self.name, bundle, file.attend, file.saturation_free, options.limits, options.gives_way)
+        restores, limits = self.precision == INT8_WEIGHTS, options.limits
+        self.attender = Attender(self.name, bundle, file.attend, file.saturation_free, limits, options.gives_way, restores)
 
     @property
     def engines(self) -> tuple[OneShotEngine, ...]:

@@ -185,6 +185,7 @@ class Session:
         kernel_set: which of them: "" for step graphs of translation; for decoder-only models GENERATION, or a part of these,
             PRODUCTS or ATTENTION.
         in_arena: on the CPU, runs allocate from `open_arena`: what they need depends on what requests say.
+        restores_weights: on the CPU, DequantizeLinear of weights is computed while the graph is loaded, as int8-weights needs.
 
     Raises:
         BundleError: the runtime cannot load the file as a graph.
@@ -201,6 +202,7 @@ class Session:
         kernels: Path | None = None,
         kernel_set: str = "",
         in_arena: bool = False,
+        restores_weights: bool = False,
     ) -> None:
         if path.suffix != GRAPH_SUFFIX:  # the runtime would take it for another format, which is not checked
             raise BundleError(path, [f"names of graphs end in {GRAPH_SUFFIX}"])
@@ -208,7 +210,7 @@ class Session:
         self.takes_sequences = False  # attention of encoders reads several sequences in one row, if it has their lengths
         if place is None or place.memory.device.kind == "cpu":
             exact = int8_saturates() and not saturation_free
-            entries = {**cpu_entries(threads, exact_products=exact), KERNEL_SET: kernel_set}
+            entries = {**cpu_entries(threads, exact, restores_weights), KERNEL_SET: kernel_set}
             if in_arena:
                 open_arena()
                 entries |= ARENA

@@ -4,12 +4,13 @@
 ARENA = {"session.use_env_allocators": "1", "session.use_device_allocator_for_initializers": "1"}
 
 
-def cpu_entries(threads: int, exact_products: bool) -> dict[str, str]:
+def cpu_entries(threads: int, exact_products: bool, restores_weights: bool = False) -> dict[str, str]:
     """Return the configuration of a session on the CPU.
 
     Args:
         threads: inside one operator.
         exact_products: avoid the processor's fast integer instructions, which would overflow.
+        restores_weights: as of Session.
     """
     return {
         # Threads that share operators must not sleep between them (15 % of a lone BERT-base request), nor spin after a run.
@@ -19,6 +20,8 @@ def cpu_entries(threads: int, exact_products: bool) -> dict[str, str]:
         # Add + LayerNormalization took 14-17 us where the fused operator took 69-90.
         "optimization.disable_specified_optimizers": "SkipLayerNormFusion",
         "session.x64quantprecision": "1" if exact_products else "0",
+        # Else DequantizeLinear stays, and products quantize their inputs.
+        "session.disable_quant_qdq": "1" if restores_weights else "0",
     }
 
 

@@ -61,9 +61,9 @@ def make_graph(nodes: Sequence[NodeProto], outputs: Sequence[str] = ("y",), **co
     return onnx_model(nodes, inputs, values(dict.fromkeys(outputs)), tensors)
 
 
-def run(model: ModelProto, folder: Path) -> list[Floats]:
+def run(model: ModelProto, folder: Path, restores_weights: bool = False) -> list[Floats]:
     onnx.save(model, folder / "graph.onnx")
-    return Session(folder / "graph.onnx").run({"x": X, "rows": ROWS})
+    return Session(folder / "graph.onnx", restores_weights=restores_weights).run({"x": X, "rows": ROWS})
 
 
 def assert_near(actual: Floats, expected: Floats) -> None:
@@ -278,7 +278,21 @@ def test_weight_only_int8_keeps_operators_and_activations(tmp_path: Path, times:
     rounded = whole(quantize_weights(Graph(model)))
     assert {"Gemm", "MatMul"} < set(kinds(rounded))
     shapes = [list(tensor.dims) for tensor in rounded.graph.initializer if tensor.data_type == TensorProto.INT8]
-    assert shapes == [[times, INNER, OUTER]] * 2
-    for got, exact in zip(run(rounded, tmp_path), run(model, tmp_path), strict=True):
-        assert np.abs(got - exact).max() > 0
-        assert_near(got, exact)
+    assert shapes == [[times * INNER, OUTER]] * 2
+    got = run(rounded, tmp_path, restores_weights=True)
+    for actual, exact in zip(got, run(model, tmp_path), strict=True):
+        assert np.abs(actual - exact).max() > 0
+        assert_near(actual, exact)
+    restored = restored_weight(rounded, "second", times)
+    products = make_graph(
+        [wide, product, again], ("y", "z"), first=np.ascontiguousarray(restored.T) if turned else restored, second=restored
+    )
+    assert all(map(np.array_equal, got, run(products, tmp_path)))  # else the runtime has rounded the activations
+
+
+def restored_weight(model: ModelProto, name: str, blocks: int) -> Floats:
+    """Multiply the int8 blocks of a matrix by their scales."""
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    integers, scales = (constants[f"{name}_restored_N_{part}"] for part in ("int8", "scales"))
+    assert scales.shape == (blocks, OUTER)
+    return integers.astype(np.float32) * scales.repeat(len(integers) // blocks, axis=0)
