@@ -41,6 +41,12 @@ _ABBREVIATED = re.compile(
     re.IGNORECASE,
 )
 _ITEM = re.compile(r"\s*\(?(?:[A-Za-z]|[ivx]+|[IVX]+)[.)]\s+")  # a letter or Roman number before an item of a list
+# Marks before an item of a list or a remark in a dialogue, which models lose or let change the translation of the words.
+_MARKS = r"[-*+•‣◦▪·–—]|\(?[0-9]{1,3}\)|\(?[A-Za-z]\)"
+_MARK = re.compile(rf"\s*(?:{_MARKS}|[0-9]{{1,3}}\.)\s+")
+_MARK_BESIDE_ORDINALS = re.compile(rf"\s*(?:{_MARKS})\s+")
+# Languages with ordinals such as "1. Mai".
+_ORDINALS = frozenset(("bs", "cs", "da", "de", "et", "fi", "hr", "hu", "lv", "nb", "no", "pl", "sk", "sl", "sr", "tr"))
 _IN_BRACKETS = re.compile(r"\s*\([^()]{0,1000}[.!?]\)\s+(?=[^\W\d_a-z])")  # whole sentences
 
 
@@ -54,6 +60,13 @@ class Sentences:
     def join(self, texts: Sequence[str]) -> str:
         """Join other texts, such as translations, one for each sentence."""
         return self.gaps[0] + "".join(text + self.gap_after(index, text) for index, text in enumerate(texts))
+
+    def with_first_mark(self) -> "Sentences":
+        """Return the same text with the mark of a list before its first sentence as a part of that."""
+        space, mark = self.gaps[0], self.gaps[0].lstrip()
+        if not mark:
+            return self
+        return Sentences((mark + self.texts[0], *self.texts[1:]), (space.removesuffix(mark), *self.gaps[1:]))
 
     def gap_after(self, index: int, text: str) -> str:
         """Return what follows a text in the place of sentence `index`: the original gap.
@@ -86,8 +99,9 @@ class TooManySentencesError(Exception):
 class Splitter:
     """Split texts of one language at the ends of sentences and lines. Thread-safe.
 
-    The rules are those of sentencex: abbreviations, initials, quotations and lists stay whole. What it takes for one sentence
-    but does not fit (a page in quotation marks) is split at every mark that ends a sentence.
+    The rules are those of sentencex: abbreviations, initials and quotations stay whole. What it takes for one sentence but does
+    not fit (a page in quotation marks) is split at every mark that ends a sentence. Bullets, dashes and numbers of items
+    belong to no sentence.
 
     Args:
         language: language code.
@@ -97,6 +111,7 @@ class Splitter:
     def __init__(self, language: str, fits: Callable[[str], bool]) -> None:
         self._language = primary_language(language)
         self._fits = fits
+        self._mark = _MARK_BESIDE_ORDINALS if self._language in _ORDINALS else _MARK
 
     def split(self, text: str) -> Sentences:
         """Return the sentences without surrounding white space; none for a blank text."""
@@ -113,7 +128,11 @@ class Splitter:
             TooManySentencesError: it has more; the rest of it is not looked at.
         """
         lines = (text,) if text.isprintable() else _at_ends(text, LINE_END)  # printable: no white space but plain spaces
-        return _sentences((segment for line in lines for segment in self._split_line(line)), most)
+        return _sentences((segment for line in lines for segment in self._split_line(line)), self._mark, most)
+
+    def has_mark(self, text: str) -> bool:
+        """Return whether the text starts with the mark of a list item; fast."""
+        return self._mark.match(text) is not None
 
     def _split_line(self, line: str) -> Iterator[str]:
         if line.isspace():
@@ -202,7 +221,7 @@ def _with_letters(segments: Iterable[str]) -> Iterator[str]:
         yield ready + pending
 
 
-def _sentences(segments: Iterable[str], most: int) -> Steps[Sentences]:
+def _sentences(segments: Iterable[str], mark: re.Pattern[str], most: int) -> Steps[Sentences]:
     texts: list[str] = []
     gaps: list[str] = []
     gap = ""
@@ -213,6 +232,8 @@ def _sentences(segments: Iterable[str], most: int) -> Steps[Sentences]:
             gap += segment
             continue
         start = segment.index(text)
+        if (found := mark.match(segment)) and any(map(str.isalpha, segment[found.end() :])):
+            start, text = found.end(), segment[found.end() :].rstrip()
         if len(texts) == most:
             raise TooManySentencesError
         gaps.append(gap + segment[:start])

@@ -142,14 +142,18 @@ def _labels(segment: Segment) -> Iterator[Cut]:
 
 def _ends(segment: Segment, splitter: Splitter, *, keeps_space: bool) -> Iterator[Cut]:
     text = segment.text if keeps_space else _OTHER_SPACE.sub(" ", segment.text)
-    if not END.search(text):
+    if not END.search(text) and not splitter.has_mark(text):
         return
     split = splitter.split(_masked(segment, text))
     at = 0
-    for sentence, gap in zip(split.texts, map(len, split.gaps), strict=False):
-        if at and not _inside(segment, at + gap):  # the splitter may end a sentence before "/" in `./run.sh`
-            yield _between(segment.tags, at, at + gap)
-        at += gap + len(sentence)
+    for sentence, gap in zip(split.texts, split.gaps, strict=False):
+        start, mark = at + len(gap), gap.lstrip()
+        before = start - len(mark)
+        if at and not _inside(segment, before):  # the splitter may end a sentence before "/" in `./run.sh`
+            yield _between(segment.tags, at, before)
+        if mark and not _inside(segment, start) and not _opens(segment.tags, at, start):
+            yield clause_cut(segment, start)
+        at = start + len(sentence)
 
 
 def _masked(segment: Segment, text: str) -> str:
@@ -174,6 +178,11 @@ def _between(tags: Sequence[InlineTag], before: int, place: int) -> Cut:
             return place, index
         index += 1
     return place, index
+
+
+def _opens(tags: Sequence[InlineTag], start: int, end: int) -> bool:
+    """Return whether a pair opens in this part of the text, whose end another cut would separate from it."""
+    return any(tag.role is Role.OPEN for tag in tags[bisect_left(tags, start, key=_at) : bisect_left(tags, end, key=_at)])
 
 
 def _closes(tags: Sequence[InlineTag], index: int, place: int) -> bool:

@@ -164,7 +164,8 @@ class UnitTranslator:
         """Return the text of a unit that needs neither segments nor generators; None if the unit is not that simple."""
         if (text := unit.plain) is None or len(text) > self._longest or not has_letters(text):
             return None
-        return None if not _is_tidy(text) or END.search(text) or self._finder.may_have(text) else text
+        is_simple = _is_tidy(text) and not (END.search(text) or self._splitter.has_mark(text) or self._finder.may_have(text))
+        return text if is_simple else None
 
     def _shorten(self, key: Hashable, unit: Unit, source: str, reply: SentenceResult) -> bool:
         """Finish a simple unit; return False if it needs the general way, which starts with the same request."""

@@ -1,5 +1,6 @@
 """Sentence splitting and joining."""
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from triptych_text.sentences import Splitter, TooManySentencesError
 from triptych_text.steps import finish
 
 LETTERS = (". ", "! ", "? ", "1.", "Dr. ", "e.g. ", "- ", "* ", "[1]", "</s>", "(A", ".)", "\n\n", "\r\n")
+MARK = re.compile(r"(?:[-*•–]|\d+\.|\(?(?:\d+|[A-Za-z])\))\s+")  # of an item of a list
 LETTERS += tuple("aB.\"'“”()\n \t🙂é日。؟\u00a0\u3000\u2028\x00\u200b\x85«»")
 
 
@@ -18,7 +20,7 @@ def split(text: str, longest: int = 1_000, language: str = "en") -> Sequence[str
     """Split a text after checking that it can be joined again."""
     sentences = Splitter(language, lambda sentence: len(sentence) <= longest).split(text)
     assert sentences.join(sentences.texts) == text
-    assert not any(gap.strip() for gap in sentences.gaps)
+    assert all(not gap.strip() or MARK.fullmatch(gap.lstrip()) for gap in sentences.gaps)
     return sentences.texts
 
 
@@ -29,7 +31,9 @@ GOOD = [
     ("It costs $3.50. See Fig. 3 of www.example.com.", ["It costs $3.50.", "See Fig. 3 of www.example.com."]),
     ('He said "I am here. Are you?" and left. Then he came.', ['He said "I am here. Are you?" and left.', "Then he came."]),
     ("  Title\n\nFirst line\nsecond line. \t\r\n", ["Title", "First line", "second line."]),
-    ("1. First thing. 2. Second thing.", ["1. First thing.", "2. Second thing."]),
+    ("1. First thing. 2. Second thing.", ["First thing.", "Second thing."]),
+    ("Do this:\n- Open it.\n\t* a-b\n• 5 - 3\n– 2) a) c", ["Do this:", "Open it.", "a-b", "• 5 - 3", "2) a) c"]),
+    ("-x\n- \n-- y\na) b (c) d\n(12) Go", ["-x", "-", "-- y", "b (c) d", "Go"]),
     ("Really? 🙂 Yes. !!", ["Really?", "🙂 Yes. !!"]),
     ("* * *\nEnd", ["* * *", "End"]),
     ("Use the .NET of https://a.org/?Key=1. Call File.Open.", ["Use the .NET of https://a.org/?Key=1.", "Call File.Open."]),
@@ -53,6 +57,8 @@ def test_rules_depend_on_the_language(language: str) -> None:
     text = "Er kam am 3. Mai. Das ist gut."
     assert list(split(text, language=language)) == ["Er kam am 3. Mai.", "Das ist gut."]
     assert len(split(text, language="en")) == len(split(text, language="tlh")) == 3
+    assert list(split("3. Mai", language=language)) == ["3. Mai"]
+    assert list(split("3) Mai", language=language)) == ["Mai"]
 
 
 @pytest.mark.parametrize("text", ["a\n" * 100_000, "今天。" * 50_000, "Good. " * 30_000])

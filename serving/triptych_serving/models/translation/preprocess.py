@@ -126,6 +126,8 @@ class Preprocessor:
         else:
             check_texts(texts)
             split = yield from split_texts(texts, resolved.splitter, resolved.limit)
+            if prefixes:  # it starts the whole translation
+                split = [one.with_first_mark() if prefix else one for one, prefix in zip(split, prefixes, strict=True)]
             names = SentenceNames(owners=[index for index, sentences in enumerate(split) for _ in sentences.texts])
         capitals: Sequence[frozenset[int]] = ()
         if self._manifest.lowers_capitals and split:

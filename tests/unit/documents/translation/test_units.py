@@ -58,6 +58,8 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("See https://ex.org/a?b=c.", ["See Tom."]),
         ("%s: not found", ["not found"]),
         ("1. Open the file", ["Open the file"]),
+        ("- Buy milk.\n* It is <b>cheap</b>. – Go.", ["Buy milk.", "It is cheap.", "Go."]),
+        ("<b>- Buy</b> milk", ["- Buy milk"]),
         ("Path: /etc/hosts", ["Path:"]),
         ("{a} {b} {c}", []),
         ("--- 12.5 ***", []),
@@ -131,7 +133,7 @@ def test_equal_sentences_are_requested_once() -> None:
 def test_white_space_between_sentences_lines_and_columns_stays() -> None:
     assert pieces(" One is here.\n  Two is there. ", swapping) == (" oNE IS HERE.\n  tWO IS THERE. ",)
     text = "Name\tSize of it\n  - first\n\nlast    one\n"
-    assert done(text, backwards, keeps_space=True).pieces == ("nAME\tIT OF sIZE\n  FIRST -\n\nLAST    ONE\n",)
+    assert done(text, backwards, keeps_space=True).pieces == ("nAME\tIT OF sIZE\n  - FIRST\n\nLAST    ONE\n",)
 
 
 def test_sentences_without_space_between_them_are_translated_with_one() -> None:

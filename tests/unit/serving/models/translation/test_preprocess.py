@@ -88,6 +88,14 @@ def test_a_prefix_begins_the_first_sentence(preparer: Preprocessor, codec: Trans
         prepare(preparer, [SOURCE], DecodingOptions(target_prefix=(TARGET,), max_length=14))
 
 
+def test_bullets_are_no_words_of_a_sentence_without_a_prefix(preparer: Preprocessor, codec: TranslationTokenizer) -> None:
+    text = f"- {SOURCES[0]}\n- {SOURCES[1]}"
+    for prefix, first in (("", SOURCES[0]), ("- D", f"- {SOURCES[0]}")):
+        [prepared] = prepare(preparer, [text], DecodingOptions(target_prefix=(prefix,))).texts
+        assert [row.source for row in prepared.rows] == codec.encode([first, SOURCES[1]])
+        assert prepared.sentences.join(prepared.sentences.texts) == text
+
+
 @pytest.mark.parametrize("languages", [("en", "de"), ("und",)])
 def test_sentences_are_split_by_the_requested_language(
     codec: TranslationTokenizer, manifest: TranslationManifest, languages: tuple[str, ...]
