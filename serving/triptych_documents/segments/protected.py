@@ -56,7 +56,7 @@ _SIGN = rf"{SYMBOL}{SEPARATOR}{_FRACTION}\ufe0f"
 # Quick check: text without any of these has nothing to protect. Most sentences have nothing.
 # Starts with a character class, which the regex engine searches fast.
 _HINT = re.compile(
-    rf"[\d{{}}%$<>&@`_/\\#={_SIGN}:.(w*-](?:(?<=[\d{{}}%$<>&@`_/\\#={_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w|(?<=:)[a-z][\w+-]*:"
+    rf"[\d{{}}%$<>&@`_/\\#={_SIGN}:.(wy*-](?:(?<=[\d{{}}%$<>&@`_/\\#={_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=y)y|(?<=\()\)|(?<=\w:)\w|(?<=:)[a-z][\w+-]*:"
     rf"|(?<=\.)(?:{_DOMAIN}\b|{_FILE}\b|\.\.\.| \. \.|[a-z_]\w+\.[a-z_]))"
 )
 _CAPITALS = re.compile(r"[A-Z](?:(?<=[a-z].)|[A-Z]{2})")  # inside of a word, or three in a row
@@ -68,6 +68,8 @@ _PRINTF = rf"%(?:\d{{1,9}}\$)?[-+#0']{{0,5}}{_SIZE}?(?:\.{_SIZE})?(?:hh|h|ll|l|j
 _PRINTF_MACRO = r"%[-+#0']{0,5}\d{0,9}(?:\.\d{1,9})?<PRI[diouxX]\w{1,12}>"  # gettext's notation of C's macros
 # Placeholders that programs fill in order: %s, Python's {}; but not %1$s
 SEQUENTIAL = re.compile(rf"(?!%\d{{1,9}}\$)(?:{_PRINTF}|{_PRINTF_MACRO})|\{{(?:[!:][^{{}}]*)?\}}")
+
+_DATE_PART = "(?:YY(?:YY)?|yy(?:yy)?|MM|DD|dd|HH|hh|mm|SS|ss)"
 
 _PATTERNS = (
     # URLs (RFC 3986 without trailing punctuation and closing brackets)
@@ -98,9 +100,10 @@ _PATTERNS = (
     r"(?<![\w.-])[A-Za-z]\w+(?:\.[a-z_]\w+){2,}(?![\w-])",  # modules
     r"(?<![\w-])--[a-z][\w-]*",  # options
     r"(?<![\w.:>])[A-Za-z]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)*\(\)",  # calls
-    r"(?<![\w@])(?:@[A-Za-z_][\w-]*(?:/[\w.-]*\w)+|[@#][A-Za-z_]\w+)",  # packages of npm, mentions
+    r"(?<![\w@])(?:@[A-Za-z_][\w-]*(?:/[\w.-]*\w)+|@@[A-Za-z_][\w-]*\w|[@#][A-Za-z_]\w+)",  # packages of npm, views, mentions
     r"(?<![\w:]):[a-z][a-z0-9_+-]{1,40}:(?![\w:])",  # names of emoji
     rf"(?<!\w)\d{{0,9}}[{_FRACTION}](?!\w)",
+    rf"(?<![\w.]){_DATE_PART}(?:[-/.:T]{_DATE_PART}){{1,5}}(?!\w)",  # YYYY-MM-DD
     r"(?<!\w)(?:[A-Za-z]\w*_\w+|__\w+__|_\w*[^\W_]_[^\W_]\w*)",  # names in code; _so_ is emphasis
 )
 _COUNT = re.compile(
@@ -134,6 +137,7 @@ class ProtectedFinder:
         self._keep = PhraseMatcher(((phrase, None) for phrase in rules.keep), any_case=False)
         self._terms = PhraseMatcher(((term.source, term) for term in rules.glossary), any_case=True)
         self._always = bool(own or self._keep or self._terms)
+        self._is_english = primary_language(rules.source_language) == "en"
         self._has_foreign = primary_language(rules.source_language) in _LATIN
 
     def may_have(self, text: str) -> bool:
@@ -169,7 +173,7 @@ class ProtectedFinder:
     def _words(self, text: str, holders: Sequence[ProtectedMatch]) -> list[ProtectedMatch]:
         kept = [ProtectedMatch(start, end, ProtectedKind.KEEP) for start, end, _ in self._keep.find(text)]
         terms = (ProtectedMatch(start, end, ProtectedKind.TERM, term) for start, end, term in self._terms.find(text))
-        coined = (match for match in _COINED.finditer(text) if _is_coined(match[0]))
+        coined = (match for match in _COINED.finditer(text) if _is_coined(match[0], 1 if self._is_english else 2))
         codes = _all(_CODE.finditer(text), ProtectedKind.KEEP)
         acronyms = [match for match in ACRONYM.finditer(text) if len(match[0]) > 2]
         if acronyms and beside(text, ((one.start, one.end) for one in holders)).isupper():  # the whole text is in capitals
@@ -188,9 +192,13 @@ def _all(matches: Iterable[re.Match[str]], kind: ProtectedKind) -> Iterator[Prot
     return (ProtectedMatch(*match.span(), kind) for match in matches)
 
 
-def _is_coined(word: str) -> bool:
-    """Return whether a word with a capital inside is a name such as PyTorch; isiZulu and Irish bhFrainc have one capital."""
-    return sum(map(str.isupper, word)) >= (2 if len(word) >= _LONG else 3) and not word.endswith(_GENDERED)
+def _is_coined(word: str, least: int) -> bool:
+    """Return whether a word with a capital inside is a name such as PyTorch.
+
+    Args:
+        least: number of its capitals; names of English, as onClick, may have one, but words of others have one, too: bhFrainc.
+    """
+    return sum(map(str.isupper, word)) >= (least if len(word) >= _LONG else 3) and not word.endswith(_GENDERED)
 
 
 def _counts(holder: str) -> bool:

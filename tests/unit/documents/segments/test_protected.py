@@ -41,6 +41,8 @@ FOUND = [
     ("Le % d'élèves, cinq % d’ici, la % e il, in % e.g. 5", []),
     ("PyTorch's tensors, mBART, gRPC and ONNX; a TinyLlama", ["PyTorch", "mBART", "gRPC", "ONNX", "TinyLlama"]),
     ("WiFi, a PhD, MitarbeiterInnen, bhFrainc, isiZulu, US", []),
+    ("A date as YYYY-MM-DD or dd.MM.yyyy hh:mm. yay mm a-MM, MM", ["YYYY-MM-DD", "dd.MM.yyyy", "hh:mm"]),
+    ("Open @@edit-form?id=1 or a@@b", ["@@edit-form"]),
     ("ALL IS WELL", []),
     ("HELLO {name}, USE --force", ["{name}", "--force"]),
 ]
@@ -53,6 +55,12 @@ def test_protected_text_is_found(text: str, found: list[str]) -> None:
         for one in ProtectedFinder(TranslationRules()).find(text)
         if one.kind is not ProtectedKind.NUMBER
     ] == found
+
+
+def test_words_with_a_capital_inside_are_names_in_english() -> None:
+    finder = ProtectedFinder(TranslationRules(source_language="en-US"))
+    text = "An iPhone's onClick and isiZulu, eBay and 5 kWh"
+    assert [text[one.start : one.end] for one in finder.find(text)] == ["iPhone", "onClick", "isiZulu", "5"]
 
 
 @pytest.mark.parametrize(
