@@ -13,17 +13,13 @@ from triptych_documents.encoding import Encoding, decode
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, soft, spaced
 from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, UnitLimit, collected
-from triptych_documents.formats.shared.wrapping import words_of, wrapped
+from triptych_documents.formats.shared.wrapping import NARROWEST, looks_wrapped, may_begin, words_of, wrapped
 from triptych_documents.unit import Piece, Unit
 
 _MARKER = re.compile(r"(?:[-*+•‣◦▪·–—]|\(?[0-9]{1,3}[.)]|\(?[A-Za-z]\))(?=[ \t])")
-_BARE_MARKER = re.compile(r"(?:[-*+•‣◦▪·–—>]|\(?[0-9]{1,3}[.)]|\(?[A-Za-z]\))")
 _QUOTE = re.compile(r"[ \t\f]*(?:>[ \t]?)*[ \t]*")
 _GAP = re.compile(r"[ ]*\t\s*| {3,}")
-_SENTENCE_END = re.compile(r"[.!?:;…。！？؟।][\"'”’»)\]]*$")
-_NARROWEST = 50  # narrower paragraphs are addresses, verses or lists, whose line ends are intended
 _TRIES = 100  # widths to try until a translation looks wrapped
-_MOST = 0.8  # share of full lines in a wrapped paragraph; others may have been edited
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +46,12 @@ class _Slot:
         words = words_of(soft(pieces), str)
         if not self.width:
             return " ".join(words)
-        narrowest, prefix = max(_NARROWEST // 2, self.width - _TRIES), len(self.rest.lstrip("\r\n"))
+        narrowest, prefix = max(NARROWEST // 2, self.width - _TRIES), len(self.rest.lstrip("\r\n"))
         for width in range(self.width, narrowest, -1):  # the result must be recognized as one paragraph again
-            lines = wrapped(words, width - prefix, self.used - prefix, _may_begin)
-            if _looks_wrapped(lines, self.used, prefix):
+            lines = wrapped(words, width - prefix, self.used - prefix, may_begin)
+            if looks_wrapped(lines, self.used, prefix):
                 return self.rest.join(lines)
         return " ".join(words)
-
-
-def _may_begin(word: str) -> bool:
-    return not _BARE_MARKER.fullmatch(word) and word[0] != ">" and any(map(str.isalnum, word))
 
 
 def read(data: bytes, options: ReadOptions) -> TextDocument:
@@ -116,7 +108,7 @@ def _places(text: str, block: list[_Line], as_told: bool | None) -> Iterator[tup
     used = len(block[0].quote) + len(block[0].marker)
     is_wrapped = as_told
     if len(block) > 1 and is_wrapped is None:
-        is_wrapped = _looks_wrapped([line.body for line in block], used, len(block[1].quote))
+        is_wrapped = looks_wrapped([line.body for line in block], used, len(block[1].quote))
     if len(block) > 1 and is_wrapped:
         span = block[0].start, block[-1].end
         line_end = text[block[0].end : block[1].start - len(block[1].quote)].lstrip(" \t\f")
@@ -130,14 +122,3 @@ def _places(text: str, block: list[_Line], as_told: bool | None) -> Iterator[tup
             if line.body[at:end].strip(SPACE):
                 yield line.body[at:end], _Slot((line.start + at, line.start + end))
             at = gap.end() if gap else end
-
-
-def _looks_wrapped(bodies: Sequence[str], used: int, rest: int) -> bool:
-    """Return whether the first word of each next line would not have fitted, and not all lines end a sentence."""
-    if len(bodies) == 1:
-        return True
-    widths = [used + len(bodies[0]), *(rest + len(body) for body in bodies[1:])]
-    width = max(widths)
-    full = [size + 1 + len(after.split(" ", 1)[0]) > width for size, after in zip(widths, bodies[1:], strict=False)]
-    inside = any(_SENTENCE_END.search(body) is None for body in bodies[:-1])
-    return width >= _NARROWEST and sum(full) >= _MOST * len(full) and inside

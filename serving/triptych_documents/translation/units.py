@@ -26,6 +26,7 @@ from triptych_documents.sentences import (
     SentenceTranslation,
 )
 from triptych_documents.translation.translator import SegmentTranslator, Steps, TranslatedSegment, clean, fault, together
+from triptych_documents.translation.wrapped_lines import WrappedLines
 from triptych_documents.unit import Piece, Unit, joined
 from triptych_text.sentences import Splitter, needs_space
 
@@ -223,10 +224,13 @@ class UnitTranslator:
             refusal = Finding(FindingKind.REFUSED, Severity.ERROR, unit.where, message)
             return TranslatedUnit(key, unit, unit.pieces, (), (refusal,))
         normal = joined([unicodedata.normalize("NFC", piece) if isinstance(piece, str) else piece for piece in unit.pieces])
-        segment = read_segment(normal, self._finder)
+        lines = WrappedLines(normal) if unit.keeps_space and "\n" in unit.text.strip() else None
+        segment = read_segment(lines.pieces if lines else normal, self._finder)
         parts = split_sentences(segment, self._splitter, keeps_space=unit.keeps_space)
         translated = yield from together([self._translator.translate(part, self._people) for part in parts])
         pieces = joined(list(_spaced(parts, translated)))
+        if lines:
+            pieces = lines.written(pieces)
         findings = [replace(note, where=unit.where) for one in translated for note in one.notes]
         if normal != joined(unit.pieces):
             message = "the text is not in Unicode normalization form NFC; its NFC form was translated"

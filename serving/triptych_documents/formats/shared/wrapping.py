@@ -6,6 +6,10 @@ from itertools import accumulate
 
 from triptych_documents.unit import Code, Piece
 
+NARROWEST = 50  # narrower paragraphs are addresses, verses or lists, whose line ends are intended
+_MOST = 0.8  # share of full lines in a wrapped paragraph; others may have been edited
+SENTENCE_END = re.compile(r"[.!?:;…。！？؟।][\"'”’»)\]]*$")
+_MARKER = re.compile(r"(?:[-*+•‣◦▪·–—>]|\(?[0-9]{1,3}[.)]|\(?[A-Za-z]\))")
 _APART = re.compile(r" (?![^{}\n]{0,300}\})")  # spaces outside of {{ name }}
 
 
@@ -71,3 +75,25 @@ def balanced(
     longest = {cut: max(ends[cut], ends[-1] - ends[cut]) - 1 for cut in cuts}
     best = min(cuts, key=lambda cut: longest[cut], default=0)
     return [" ".join(words[:best]), " ".join(words[best:])] if best and longest[best] <= width else lines
+
+
+def looks_wrapped(bodies: Sequence[str], used: int, rest: int) -> bool:
+    """Return whether the first word of each next line would not have fitted, and not all lines end a sentence.
+
+    Args:
+        bodies: lines without what is before and after their words.
+        used: width of what is before the first line.
+        rest: width of what is before each other line.
+    """
+    if len(bodies) == 1:
+        return True
+    widths = [used + len(bodies[0]), *(rest + len(body) for body in bodies[1:])]
+    width = max(widths)
+    full = [size + 1 + len(after.split(" ", 1)[0]) > width for size, after in zip(widths, bodies[1:], strict=False)]
+    inside = any(SENTENCE_END.search(body) is None for body in bodies[:-1])
+    return width >= NARROWEST and sum(full) >= _MOST * len(full) and inside
+
+
+def may_begin(word: str) -> bool:
+    """Return whether a wrapped line may start with this word: the mark of a list item would make it another paragraph."""
+    return not _MARKER.fullmatch(word) and word[0] != ">" and any(map(str.isalnum, word))
