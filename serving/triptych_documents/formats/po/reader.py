@@ -16,7 +16,7 @@ from triptych_documents.formats.shared.text_document import Span, UnitLimit, rep
 from triptych_documents.unit import Piece, Unit, changed
 from triptych_text.languages import languages_differ
 
-_CREDITS = frozenset({"translator-credits", "translator_credits", "Your names", "Your emails"})  # translators' names
+CREDITS = frozenset({"translator-credits", "translator_credits", "Your names", "Your emails"})  # translators' names
 Changes = dict[Span, str]
 
 
@@ -69,7 +69,7 @@ class _Po:
         return True
 
     def _is_asked(self, entry: Entry) -> bool:
-        if entry.message in _CREDITS or (entry.context or "").endswith("OF TRANSLATORS"):
+        if entry.message in CREDITS or (entry.context or "").endswith("OF TRANSLATORS"):
             return False
         return self.options.retranslate or entry.is_fuzzy or not all(entry.strings)
 
