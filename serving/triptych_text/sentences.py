@@ -41,8 +41,9 @@ _ABBREVIATED = re.compile(
     re.IGNORECASE,
 )
 _ITEM = re.compile(r"\s*\(?(?:[A-Za-z]|[ivx]+|[IVX]+)[.)]\s+")  # a letter or Roman number before an item of a list
-# Marks before an item of a list or a remark in a dialogue, which models lose or let change the translation of the words.
-_MARKS = r"[-*+•‣◦▪·–—]|\(?[0-9]{1,3}\)|\(?[A-Za-z]\)"
+# Marks before an item of a list, a remark in a dialogue or a heading, which models lose or let change the translation of the words.
+_SECTION = r"[0-9]{1,2}(?:\.[0-9]{1,2}){1,4}\.?(?=\s+[A-Z][a-z]{2})(?!\s+[KMGT]bit)"  # not "1.5 km" or "2.5 million"
+_MARKS = rf"[-*+•‣◦▪·–—]|\(?[0-9]{{1,3}}\)|\(?[A-Za-z]\)|{_SECTION}"
 _MARK = re.compile(rf"\s*(?:{_MARKS}|[0-9]{{1,3}}\.)\s+")
 _MARK_BESIDE_ORDINALS = re.compile(rf"\s*(?:{_MARKS})\s+")
 # Languages with ordinals such as "1. Mai".
@@ -101,7 +102,7 @@ class Splitter:
 
     The rules are those of sentencex: abbreviations, initials and quotations stay whole. What it takes for one sentence but does
     not fit (a page in quotation marks) is split at every mark that ends a sentence. Bullets, dashes and numbers of items
-    belong to no sentence.
+    and sections belong to no sentence.
 
     Args:
         language: language code.

@@ -181,8 +181,9 @@ def _between(tags: Sequence[InlineTag], before: int, place: int) -> Cut:
 
 
 def _opens(tags: Sequence[InlineTag], start: int, end: int) -> bool:
-    """Return whether a pair opens in this part of the text, whose end another cut would separate from it."""
-    return any(tag.role is Role.OPEN for tag in tags[bisect_left(tags, start, key=_at) : bisect_left(tags, end, key=_at)])
+    """Return whether a pair opens in this part of the text that does not close in it."""
+    places = range(bisect_left(tags, start, key=_at), bisect_left(tags, end, key=_at))
+    return any(tags[index].role is Role.OPEN and not _closes(tags, index, end) for index in places)
 
 
 def _closes(tags: Sequence[InlineTag], index: int, place: int) -> bool:

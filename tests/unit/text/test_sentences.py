@@ -12,7 +12,7 @@ from triptych_text.sentences import Splitter, TooManySentencesError
 from triptych_text.steps import finish
 
 LETTERS = (". ", "! ", "? ", "1.", "Dr. ", "e.g. ", "- ", "* ", "[1]", "</s>", "(A", ".)", "\n\n", "\r\n")
-MARK = re.compile(r"(?:[-*•–]|\d+\.|\(?(?:\d+|[A-Za-z])\))\s+")  # of an item of a list
+MARK = re.compile(r"(?:[-*•–]|[\d.]+|\(?(?:\d+|[A-Za-z])\))\s+")  # of an item of a list
 LETTERS += tuple("aB.\"'“”()\n \t🙂é日。؟\u00a0\u3000\u2028\x00\u200b\x85«»")
 
 
@@ -33,6 +33,7 @@ GOOD = [
     ("  Title\n\nFirst line\nsecond line. \t\r\n", ["Title", "First line", "second line."]),
     ("1. First thing. 2. Second thing.", ["First thing.", "Second thing."]),
     ("Do this:\n- Open it.\n\t* a-b\n• 5 - 3\n– 2) a) c", ["Do this:", "Open it.", "a-b", "• 5 - 3", "2) a) c"]),
+    ("1.2 Overview. 3.4.1. How\n1.5 km. 2.5 Mbit", ["Overview.", "How", "1.5 km.", "2.5 Mbit"]),
     ("-x\n- \n-- y\na) b (c) d\n(12) Go", ["-x", "-", "-- y", "b (c) d", "Go"]),
     ("Really? 🙂 Yes. !!", ["Really?", "🙂 Yes. !!"]),
     ("* * *\nEnd", ["* * *", "End"]),
