@@ -41,7 +41,7 @@ _ABBREVIATED = re.compile(
     re.IGNORECASE,
 )
 _ITEM = re.compile(r"\s*\(?(?:[A-Za-z]|[ivx]+|[IVX]+)[.)]\s+")  # a letter or Roman number before an item of a list
-# Marks before an item of a list, a remark in a dialogue or a heading, which models lose or let change the translation of the words.
+# Marks before an item of a list, a remark in a dialogue or a heading, which models lose or which change the translation.
 _SECTION = r"[0-9]{1,2}(?:\.[0-9]{1,2}){1,4}\.?(?=\s+[A-Z][a-z]{2})(?!\s+[KMGT]bit)"  # not "1.5 km" or "2.5 million"
 _MARKS = rf"[-*+•‣◦▪·–—]|\(?[0-9]{{1,3}}\)|\(?[A-Za-z]\)|{_SECTION}"
 _MARK = re.compile(rf"\s*(?:{_MARKS}|[0-9]{{1,3}}\.)\s+")

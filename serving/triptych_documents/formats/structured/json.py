@@ -1,4 +1,4 @@
-"""JSON (RFC 8259): string values. Keys, numbers, white space and the order of members stay.
+"""JSON (RFC 8259): string values. Keys, numbers, white space, comments (as in VS Code's files) and the order of members stay.
 
 The standard library's scanner parses and provides the spans of strings.
 """
@@ -20,6 +20,8 @@ from triptych_documents.formats.structured.keys import KeyPath, KeySelection
 from triptych_documents.unit import Piece, Unit, raw_text
 from triptych_text.languages import languages_differ
 
+_COMMENT = re.compile(r'("(?>[^"\\]|\\.)*+")|//[^\r\n]*+|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_UNBROKEN = re.compile(r"[^\r\n]")
 _ESCAPED = re.compile(r"\\u00[89a-fA-F]|\\u(?!00)")
 
 
@@ -88,8 +90,14 @@ def _language(whole: Any, wanted: str) -> tuple[Span, str] | None:
 
 
 def _parsed(text: str) -> Any:
+    decoder = _Decoder()
     try:
-        return _Decoder().decode(text)
+        try:
+            return decoder.decode(text)
+        except json.JSONDecodeError:
+            if "//" not in text and "/*" not in text:
+                raise
+            return decoder.decode(_COMMENT.sub(lambda found: found[1] or _UNBROKEN.sub(" ", found[0]), text))
     except json.JSONDecodeError as error:
         raise DamagedDocumentError(f"not JSON: {error.msg}", f"line {error.lineno}") from None
     except RecursionError:

@@ -77,11 +77,18 @@ def test_the_style_of_escapes_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "place"), [("[1, 2", "line 1"), ('{"a": 1}\n\n}', "line 3"), ("", "line 1"), ("[NaN,]", "line 1")]
+    ("data", "place"),
+    [("[1, 2", "line 1"), ('{"a": 1}\n\n}', "line 3"), ("", "line 1"), ("[NaN,]", "line 1"), ("{ /* a\n*/ b }", "line 2")],
 )
 def test_invalid_json_is_rejected_with_its_line(data: str, place: str) -> None:
     with pytest.raises(DamagedDocumentError, match=f"^{place}: not JSON"):
         read("json", data)
+
+
+def test_comments_stay() -> None:
+    data = '{ // "no": "text"\n  "a": "one // text", /* "b\n" */ "c\\"": "other \\"/* text" // end\n}'
+    assert texts(read("json", data)) == ["one // text", 'other "/* text']
+    assert translated("json", data, "x y") == data.replace("one // text", "x y")
 
 
 def test_depth_is_limited() -> None:
