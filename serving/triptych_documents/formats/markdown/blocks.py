@@ -1,7 +1,7 @@
 """Text blocks of a Markdown document: markdown-it's blocks with the offsets of their content.
 
 CommonMark with GFM tables, front matter, footnotes, definition lists, `:::` containers, `!!!` admonitions and `===` tabs, and
-dollar math, which would otherwise be read as text. Code, link definitions and front matter are not text.
+dollar math, which would otherwise be read as text. Code and link definitions are not text, nor is front matter here.
 """
 
 import re
@@ -26,7 +26,7 @@ from triptych_documents.interruption import checkpoint
 
 _PIPE = re.compile(r"(?<!\\)\|")
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*")
-_FRONT = re.compile(r"(---|\+\+\+)[ \t]*(?>\r\n|\n|\r)(?:[^\r\n]*+(?>\r\n|\n|\r))*?(?:\1|\.\.\.)[ \t]*(?=\r|\n|$)")
+FRONT = re.compile(r"(---|\+\+\+)[ \t]*(?>\r\n|\n|\r)(?P<body>(?:[^\r\n]*+(?>\r\n|\n|\r))*?)(?:\1|\.\.\.)[ \t]*(?=\r|\n|$)")
 _LINE_END = re.compile(r"\r\n|\r")
 # A content tab of MkDocs is read as an admonition, which has the same syntax. No line becomes another one.
 _TAB = re.compile(r"^([ \t]*)===[+!]*(?=[ ]+\"[^\"\r\n]+\"[ \t]*\r?$)", re.MULTILINE)
@@ -72,7 +72,7 @@ class MarkdownBlocks:
 
 def parsed(text: str) -> MarkdownBlocks:
     references: References = {}
-    front = _FRONT.match(text)
+    front = FRONT.match(text)
     blank = _LINE_END.sub("\n", re.sub(r"[^\r\n]", "", front[0])) if front else ""  # keeps line numbers
     body = _TAB.sub(r"\1!!! tab", text[front.end() if front else 0 :])
     tokens = _parser().parse(f"{blank}{body}\n", references)  # a container that ends with "> " raises IndexError without

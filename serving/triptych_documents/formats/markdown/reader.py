@@ -1,26 +1,32 @@
 """Markdown: paragraphs, headings, items and cells with emphasis, links, code spans, images and HTML tags as codes.
 
 CommonMark with extensions of GitHub and site generators (see `blocks`). Only changed stretches are written. The result is read
-again: a translation that would change the document's structure is left out. HTML blocks are read as HTML.
+again: a translation that would change the document's structure is left out. HTML blocks are read as HTML, front matter as YAML.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from triptych_documents.encoding import Encoding, decode, reference
+from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.html import reader as html
 from triptych_documents.formats.markdown.anchors import LINK, relinked
-from triptych_documents.formats.markdown.blocks import MarkdownBlocks, References, TextBlock, parsed
+from triptych_documents.formats.markdown.blocks import FRONT, MarkdownBlocks, References, TextBlock, parsed
 from triptych_documents.formats.markdown.text import TextSlot, signature
 from triptych_documents.formats.shared.inline_codes import ScannedPart, core, pieces_of, soft
 from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, replaced
+from triptych_documents.formats.structured import yaml
 from triptych_documents.unit import Piece, Unit, changed
 
 _HEAD = re.compile(r"(<[^<>\r\n]*>)(\r\n|\n|\r)")
+_FRONT_KEYS = (  # of Hugo, Jekyll, Docusaurus, VitePress and others; the rest is names, addresses and settings
+    *("**.title", "**.linkTitle", "**.subtitle", "**.description", "**.summary", "**.excerpt", "**.tagline", "**.details"),
+    *("**.sidebar_label", "**.pagination_label", "**.sidebarTitle"),
+)
 _NARROW, _WIDTH = 60, 80  # columns: paragraphs narrower than the first are wrapped at the second
 _UNPLACED = "the positions of its markup are unknown; not translated"
 _UNWRITTEN = "the translation would change the markup; the source text was kept"
@@ -33,25 +39,26 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class HtmlSite:
-    """An HTML block, which is a document inside of the document."""
+class EmbeddedSite:
+    """An HTML block or front matter, which is a document inside of the document."""
 
     units: Sequence[Unit]
     document: Document
+    read: Callable[[str], Document]
     span: Span
-    head: str  # a tag alone on the first line, which some tags need to start a block
-    line_end: str
+    head: str = ""  # a tag alone on the first line, which some tags need to start a block
+    line_end: str = ""
 
     def written(self, translations: Mapping[int, Sequence[Piece]], encoding: Encoding) -> str:
-        html = self.document.render(translations).decode()
-        rest = html.removeprefix(self.head)
-        if self.head and rest != html and rest.startswith(" "):
-            html = self.head + self.line_end + rest.lstrip(" ")
-        return encoding.escaped(html, reference)
+        text = self.document.render(translations).decode()
+        rest = text.removeprefix(self.head)
+        if self.head and rest != text and rest.startswith(" "):
+            text = self.head + self.line_end + rest.lstrip(" ")
+        return encoding.escaped(text, reference)
 
     def expected(self, text: str, translations: Mapping[int, Sequence[Piece]]) -> Sequence[Sequence[Piece]]:
         """Return the pieces of each unit as they must be read again: of `text`, as tags contain translated attributes."""
-        return [unit.pieces for unit in _html(text).units]
+        return [unit.pieces for unit in self.read(text).units]
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class MarkdownDocument:
     text: str
     encoding: Encoding
     blocks: MarkdownBlocks
-    sites: Sequence[TextSlot | HtmlSite]  # stretches with units, in order
+    sites: Sequence[TextSlot | EmbeddedSite]  # stretches with units, in order
     unwritten: list[Finding] = field(default_factory=list)  # findings of the last `render`
 
     @cached_property
@@ -130,22 +137,38 @@ def read(data: bytes, options: ReadOptions) -> MarkdownDocument:
 
 def _parsed(text: str, encoding: Encoding) -> MarkdownDocument:
     blocks, lines = parsed(text), LineIndex(text)
-    sites: list[TextSlot | HtmlSite] = []
+    sites: list[TextSlot | EmbeddedSite] = []
     for content in blocks.contents:
         parts = core(content.parts or ())
         if parts:
             where = lines.where(content.offsets[parts[0].start])
             sites.append(_slot(text, lines, content, parts, Unit(pieces_of(parts), where), blocks.references))
+    if (front := FRONT.match(text)) and front[1] == "---":
+        sites += _front_matter(front, lines)
     for span in blocks.html:
         document = _html(text[slice(*span)])
         units = [replace(unit, where=lines.where(span[0])) for unit in document.units]
         head = _HEAD.match(text, *span)
-        sites.append(HtmlSite(units, document, span, head[1] if head else "", head[2] if head else ""))
+        sites.append(EmbeddedSite(units, document, _html, span, head[1] if head else "", head[2] if head else ""))
     return MarkdownDocument(text, encoding, blocks, sorted(sites, key=lambda site: site.span))
 
 
 def _html(text: str) -> Document:
     return html.read(text.encode(), ReadOptions(encoding="utf-8"))
+
+
+def _yaml(text: str) -> Document:
+    return yaml.read(text.encode(), ReadOptions(encoding="utf-8", keys=_FRONT_KEYS))
+
+
+def _front_matter(front: re.Match[str], lines: LineIndex) -> Iterator[EmbeddedSite]:
+    try:
+        document = _yaml(front["body"])
+    except DamagedDocumentError:  # no YAML, but a template
+        return
+    units = [replace(unit, where=f"{lines.where(0)}, {unit.where}") for unit in document.units]
+    if units:
+        yield EmbeddedSite(units, document, _yaml, front.span("body"))
 
 
 def _slot(

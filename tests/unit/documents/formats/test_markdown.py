@@ -19,7 +19,7 @@ from .roundtrips import read, shown, swapped, texts, translated, turned
 
 GUIDE = """\
 ---
-title: Front matter
+layout: Front matter
 ---
 # A *first* heading {#first}
 
@@ -128,7 +128,7 @@ def test_images_that_stand_apart_belong_to_no_sentence(text: str, ends: list[str
 def test_everything_else_stays() -> None:
     changed = turned("markdown", GUIDE)
     for kept in (
-        "---\ntitle: Front matter\n---\n# a *FIRST*",
+        "---\nlayout: Front matter\n---\n# a *FIRST*",
         "{#first}\n\n## a CLOSED ONE ##\n",
         '](https://example.org "Title")',
         "[^note]: a",
@@ -467,11 +467,23 @@ def test_unencodable_characters_become_references() -> None:
     assert changed == "für &#8212; *&#8222;alle&#8220;*\n\n<p>Größe &#8594; 1</p>\n".encode("latin-1")
 
 
-@pytest.mark.parametrize("mark", ["---", "+++"])
-def test_front_matter_is_not_translated(mark: str) -> None:
-    assert texts(read("markdown", f"{mark}\r\ntitle: x\r\n{mark}\r\n\r\nText\r\n")) == ["Text"]
-    assert texts(read("markdown", f"{mark}\n{mark}\nText")) == ["Text"]
-    assert texts(read("markdown", f"{mark}\r\n\r\ntitle\r\n\r\n" + "more\r\n" * 200))[-2:] == [
+def test_titles_of_front_matter_are_translated() -> None:
+    data = '---\ntitle: "One page"  # comment\nlayout: some page\ntags: [tag]\nhero:\n  - tagline: Two words\n---\n\nText\n'
+    assert texts(read("markdown", data)) == ["One page", "Two words", "Text"]
+    assert read("markdown", data).units[1].where == "line 1, hero.0.tagline"
+    assert translated("markdown", data, "Eine: Seite") == data.replace("One page", "Eine: Seite")
+    plain = "---\r\ntitle: One page\r\n---\r\nText\r\n"
+    assert translated("markdown", plain, "Eine: Seite") == plain.replace("One page", '"Eine: Seite"')
+    assert translated("markdown", plain, "---") == plain.replace("One page", '"---"')
+
+
+@pytest.mark.parametrize("front", ["+++\r\ntitle: x\r\n+++", "---\n---", "---\ntitle: {{ page }} x\n---", "---\ntitle: 5\n..."])
+def test_other_front_matter_is_not_translated(front: str) -> None:
+    assert texts(read("markdown", f"{front}\n\nText\n")) == ["Text"]
+
+
+def test_a_rule_is_no_front_matter() -> None:
+    assert texts(read("markdown", "---\r\n\r\ntitle\r\n\r\n" + "more\r\n" * 200))[-2:] == [
         "title",
         " ".join(["more"] * 200),
     ]
