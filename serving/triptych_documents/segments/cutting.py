@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from triptych_documents.segments.protected import WORD_KINDS, ProtectedKind
 from triptych_documents.segments.segment import InlineTag, Segment, with_tail
-from triptych_documents.unit import Code, Role
+from triptych_documents.unit import Role, raw_text
 from triptych_text.sentences import UNSPACED, Splitter
 
 Cut = tuple[int, int]  # offset in the text, and number of tags before it
@@ -24,6 +24,7 @@ _OTHER_SPACE = re.compile(r"[^\S ]")
 _WORD = re.compile(r"\s+")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _BEFORE = re.compile(r"\s*[:=|–—>]+\s+|[.)]\s+")  # after a leading item: label, list number
+_CRUMB = re.compile(r"\s+[/>]\s+")  # other separators are fixed tags
 _AFTER = re.compile(r"(?:[:=|]|\s[–—>])\s+$")  # before a trailing item
 
 
@@ -96,10 +97,14 @@ def _fixed(segment: Segment) -> Iterator[Cut]:
 
 
 def _elements(segment: Segment) -> list[Cut]:
-    """Return cuts between elements side by side with no word between them: the links of a menu are no sentence."""
+    """Return cuts between elements side by side with no word between them: the links of a menu are no sentence.
+
+    The last of several links behind each other is often the page itself, without a link: `<a>Home</a> / <a>Docs</a> / API`.
+    """
     tags, text = segment.tags, segment.text
     first, after = 0, len(tags)
-    while first < after - 1 and tags[first].role is Role.OPEN and tags[after - 1].pair == tags[first].pair:
+    is_inner = not any(map(str.isalnum, text[tags[-1].at :]))
+    while is_inner and first < after - 1 and tags[first].role is Role.OPEN and tags[after - 1].pair == tags[first].pair:
         first, after = first + 1, after - 1  # inside of one element around all others
     cuts: list[Cut] = []
     depth = at = count = 0
@@ -116,11 +121,14 @@ def _elements(segment: Segment) -> list[Cut]:
         if tag.role is Role.CLOSE and not depth:
             cuts.append((tag.at, index + 1))
             at = tag.at
+    if count and any(map(str.isalnum, text[at:])) and (separator := _CRUMB.match(text, at)):
+        is_trail = all(_is_link(tag) for tag in tags if tag.role is Role.OPEN)
+        return sorted({*cuts[1:], (separator.end(), len(tags))}) if is_trail else []
     return [] if count < 2 or any(map(str.isalnum, text[at:])) else sorted(set(cuts[1:]))
 
 
 def _is_link(tag: InlineTag) -> bool:
-    return isinstance(tag.piece, Code) and tag.piece.raw.startswith(("<a ", "<a>", "["))
+    return raw_text([tag.piece]).startswith(("<a ", "<a>", "["))
 
 
 def _columns(segment: Segment) -> list[Cut]:

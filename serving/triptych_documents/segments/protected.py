@@ -56,7 +56,7 @@ _SIGN = rf"{SYMBOL}{SEPARATOR}{_FRACTION}\ufe0f"
 # Quick check: text without any of these has nothing to protect. Most sentences have nothing.
 # Starts with a character class, which the regex engine searches fast.
 _HINT = re.compile(
-    rf"[\d{{}}%$<>&@`_/\\#={_SIGN}:.(wy*-](?:(?<=[\d{{}}%$<>&@`_/\\#={_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=y)y|(?<=\()\)|(?<=\w:)\w|(?<=:)[a-z][\w+-]*:"
+    rf"[\d{{}}%$<>&@`_/\\#=^{_SIGN}:.(wy*-](?:(?<=[\d{{}}%$<>&@`_/\\#=^{_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=y)y|(?<=\()\)|(?<=\w:)\w|(?<=:)[a-z][\w+-]*:"
     rf"|(?<=\.)(?:{_DOMAIN}\b|{_FILE}\b|\.\.\.| \. \.|[a-z_]\w+\.[a-z_]))"
 )
 _CAPITALS = re.compile(r"[A-Z](?:(?<=[a-z].)|[A-Z]{2})")  # inside of a word, or three in a row
@@ -103,6 +103,8 @@ _PATTERNS = (
     r"(?<![\w@])(?:@[A-Za-z_][\w-]*(?:/[\w.-]*\w)+|@@[A-Za-z_][\w-]*\w|[@#][A-Za-z_]\w+)",  # packages of npm, views, mentions
     r"(?<![\w:]):[a-z][a-z0-9_+-]{1,40}:(?![\w:])",  # names of emoji
     rf"(?<!\w)\d{{0,9}}[{_FRACTION}](?!\w)",
+    # powers and indices: x^2, a^{ij}, x^n^, H~2~O
+    r"(?<![\w^~])\w{1,20}(?>\^[^\s^]{1,20}\^|\^\{[^{}\n]{0,100}\}|\^[+-]?\w{1,20}|~[^\s~]{1,20}~(?!~))+\w{0,20}",
     rf"(?<![\w.]){_DATE_PART}(?:[-/.:T]{_DATE_PART}){{1,5}}(?!\w)",  # YYYY-MM-DD
     r"(?<!\w)(?:[A-Za-z]\w*_\w+|__\w+__|_\w*[^\W_]_[^\W_]\w*)",  # names in code; _so_ is emphasis
 )

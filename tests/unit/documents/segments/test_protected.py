@@ -42,6 +42,7 @@ FOUND = [
     ("PyTorch's tensors, mBART, gRPC and ONNX; a TinyLlama", ["PyTorch", "mBART", "gRPC", "ONNX", "TinyLlama"]),
     ("WiFi, a PhD, MitarbeiterInnen, bhFrainc, isiZulu, US", []),
     ("A date as YYYY-MM-DD or dd.MM.yyyy hh:mm. yay mm a-MM, MM", ["YYYY-MM-DD", "dd.MM.yyyy", "hh:mm"]),
+    ("x^2 + y^n^, a^{ij} and H~2~O, 10^-5; a ~~b~~ a~~b~~ ^^ ~5~ ~a b~", ["x^2", "y^n^", "a^{ij}", "H~2~O", "10^-5"]),
     ("Open @@edit-form?id=1 or a@@b", ["@@edit-form"]),
     ("ALL IS WELL", []),
     ("HELLO {name}, USE --force", ["{name}", "--force"]),
