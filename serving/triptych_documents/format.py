@@ -66,7 +66,7 @@ class FormatInfo:
 
     name: str
     reader: str  # "module:function" in `formats`, imported on first use
-    suffixes: tuple[str, ...]
+    suffixes: tuple[str, ...]  # ends of the names of files
     mime_types: tuple[str, ...]  # the preferred one first
     zipped: bool = False  # a zip archive, not text
 
@@ -109,6 +109,11 @@ FORMATS = (
     FormatInfo("xliff", "xliff.reader:read", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
     FormatInfo("json", "structured.json:read", (".json", ".arb"), ("application/json",)),
     FormatInfo("yaml", "structured.yaml:read", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
+    FormatInfo("android", "resources:read_android", ("strings.xml",), ("application/x-android-resources",)),
+    FormatInfo("resx", "resources:read_resx", (".resx", ".resw"), ("application/x-microsoft-resx",)),
+    FormatInfo("stringsdict", "resources:read_stringsdict", (".stringsdict",), ("application/x-apple-stringsdict",)),
+    FormatInfo("properties", "properties:read_properties", (".properties",), ("text/x-java-properties",)),
+    FormatInfo("strings", "properties:read_strings", (".strings",), ("text/x-apple-strings",)),
     FormatInfo("csv", "tabular:read_csv", (".csv",), ("text/csv",)),
     FormatInfo("tsv", "tabular:read_tsv", (".tsv", ".tab"), ("text/tab-separated-values",)),
 )
@@ -121,9 +126,9 @@ def find_format(name: str = "", path: str = "", mime_type: str = "") -> FormatIn
         UnknownFormatError: no format matches.
     """
     media = mime_type.partition(";")[0].strip().lower()
-    suffix = PurePath(path).suffix.lower()
+    name_of_file = PurePath(path).name.lower()
     for kind in FORMATS:
-        if kind.name == name if name else media in kind.mime_types if media else suffix in kind.suffixes:
+        if kind.name == name if name else media in kind.mime_types if media else name_of_file.endswith(kind.suffixes):
             return kind
     given = f"format {name!r}" if name else f"media type {media!r}" if media else f"{path!r}"
     known = ", ".join(kind.name for kind in FORMATS)

@@ -9,8 +9,8 @@ from triptych_documents.formats.shared.wrapping import NARROWEST, SENTENCE_END, 
 from triptych_documents.unit import Code, Piece, joined, raw_text
 
 _GAP = re.compile(r"\S(?:\t| {3})")  # between columns
-_HELD = re.compile(r"\{[^{}]*\}|[%$][\w({]\S*|\w+://\S+|<[^<>]*>")  # placeholders and addresses
-_PROSE = re.compile(r"[^\W\d_]{2,}\W+[^\W\d_]{2,}")
+_HELD = re.compile(r"\{[^{}]*\}|[%$][\w({]\S*|(?<!\w)\w+://\S+|<[^<>]*>")  # placeholders and addresses
+_PROSE = re.compile(r"(?<!\w)[^\W\d_]{2,}+\W+[^\W\d_]{2}")
 _BEGINNING = re.compile(r"[\w\"'“‘«(\[`{<%]")  # of a line of a paragraph; others are code or items
 _CODE_PLANE = 0xF0000  # private characters, each of which stands for a code
 _CODES = re.compile("([\U000f0000-\U000fffff])")

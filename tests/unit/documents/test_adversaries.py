@@ -3,15 +3,20 @@
 No time is measured: quadratic matching would take minutes here.
 """
 
+from contextlib import suppress
+
 import pytest
 
+from triptych_documents.errors import DamagedDocumentError
+from triptych_documents.format import ReadOptions, find_format
 from triptych_documents.formats.structured.keys import is_text
 from triptych_documents.rules import Term, TranslationRules
 from triptych_documents.segments.protected import ProtectedFinder
 from triptych_documents.translation.checking import missing_numbers
+from triptych_documents.translation.wrapped_lines import WrappedLines
 
 LENGTH = 40_000
-REPEATED = ("/-", "a@", "{", "<", "1,", "http://", "_a", "\\-", "deadbeef0", "a-")
+REPEATED = ("/-", "a@", "{", "<", "1,", "http://", "_a", "\\-", "deadbeef0", "a-", "x^", "a~b", "YY-")
 PREFIXED = (("%", "0"), ("%(a)", "0"), ("%<a>", "0"), ("www.a", "."))
 
 
@@ -20,6 +25,20 @@ def test_matching_is_linear(text: str) -> None:
     found = ProtectedFinder(TranslationRules()).find(text + "!")
     assert all(one.start < one.end <= len(text) for one in found)
     is_text(text)
+
+
+@pytest.mark.parametrize(
+    "text", [part * (LENGTH // len(part)) for part in ("a", "{a", "<a", "a://", "%", "- ", "a\n", "aa ", '."')]
+)
+def test_search_for_wrapped_lines_is_linear(text: str) -> None:
+    assert WrappedLines((f"{text}\n{text}",)).pieces
+
+
+@pytest.mark.parametrize("part", ["\\", "\\\n", "a ", "=", '"', "/*", "//", "#", "\n", "a\\"])
+def test_reading_of_messages_is_linear(part: str) -> None:
+    for name in ("properties", "strings", "json"):
+        with suppress(DamagedDocumentError):
+            find_format(name).read((part * (LENGTH // len(part))).encode(), ReadOptions())
 
 
 def test_nested_placeholders_are_one_match() -> None:
