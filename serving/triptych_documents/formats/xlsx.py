@@ -1,7 +1,7 @@
 """XLSX reader (ECMA-376, Office Open XML: SpreadsheetML, part 1, 12 and 18).
 
-Translates the texts of cells, comments, drawings and charts; title and subject. Texts that formulas compute, and names of
-sheets and of the columns of tables stay: formulas refer to them.
+Translates the texts of cells, comments, drawings and charts, data validation, headers and footers; title and subject. Texts
+that formulas compute, and names of sheets and of the columns of tables stay: formulas refer to them.
 """
 
 from collections.abc import Collection, Iterator
@@ -11,7 +11,9 @@ from triptych_documents.formats.office.drawing import add_drawn
 from triptych_documents.formats.office.inline import PLAIN, Atom, Escape, Style
 from triptych_documents.formats.office.package import Package
 from triptych_documents.formats.office.parts import Tree, XmlPart, parsed, text_element
-from triptych_documents.formats.shared.xml import namespaces, prefix
+from triptych_documents.formats.office.sheets import SheetPart, sheet_slots
+from triptych_documents.formats.shared.text_document import UnitLimit
+from triptych_documents.formats.shared.xml import decoded, namespaces, prefix
 
 _KINDS = {f"openxmlformats-officedocument.spreadsheetml.{kind}" for kind in ("sheet", "template")}
 _KINDS |= {"ms-excel.sheet.macroEnabled", "ms-excel.template.macroEnabled"}
@@ -27,18 +29,29 @@ def read(data: bytes, options: ReadOptions) -> Document:
     package = Package(data, options, "xl/workbook.xml", _KINDS, "Excel workbook")
     links = package.linked("sharedStrings", *_SHEETS, "comments", *_DRAWN, "table")
     columns = {name for link in links if link.kind == "table" for name in _columns(package.opened(link.target).tree)}
-    parts = []
+    parts: list[XmlPart | SheetPart] = []
     for link in links:
         if link.kind in _DRAWN:
             parts.append(add_drawn(package.opened(link.target), package.target))
         elif link.kind in ("sharedStrings", "comments", "worksheet"):
             data = package.archive.read(link.target)
-            if link.kind == "worksheet" and b"is>" not in data:  # most have no texts of their own, and many cells
+            if link.kind == "worksheet" and b"is>" not in data:  # most have no texts in their cells, and many cells
+                parts += _sheet(data, link.target, package.bound)
                 continue
             part = parsed(data, link.target, package.bound)
             _add_texts(part, columns if link.kind != "comments" else ())
+            if link.kind == "worksheet":
+                part.places += sheet_slots(part.tree.text, link.target, package.bound)
             parts.append(part)
     return package.document(parts)
+
+
+def _sheet(data: bytes, name: str, bound: UnitLimit) -> Iterator[SheetPart]:
+    if b"dataValidation " not in data and b"headerFooter" not in data:
+        return
+    text, encoding = decoded(data)
+    if slots := sheet_slots(text, name, bound):
+        yield SheetPart(name, encoding, text, slots)
 
 
 def _columns(table: Tree) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -10,7 +10,7 @@ from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.languages import OfficeLanguage, office_language
-from triptych_documents.formats.office.parts import XmlPart, ZippedDocument, described, opened, signatures
+from triptych_documents.formats.office.parts import Part, XmlPart, ZippedDocument, described, opened, signatures
 from triptych_documents.formats.shared.text_document import UnitLimit
 
 _TYPES = "[Content_Types].xml"
@@ -62,11 +62,11 @@ class Package:
     def opened(self, name: str) -> XmlPart:
         return opened(self.archive, name, self.bound)
 
-    def document(self, parts: list[XmlPart]) -> ZippedDocument:
+    def document(self, parts: Sequence[Part]) -> ZippedDocument:
         """Return the document of these parts, and of its title and subject."""
         core = next((relation.target for relation in self._root if relation.kind == "core-properties"), "")
         more = described(self.archive, core, self.bound, self.target)
-        return ZippedDocument(self.archive, parts + more, signatures(self.archive, "_xmlsignatures/"))
+        return ZippedDocument(self.archive, [*parts, *more], signatures(self.archive, "_xmlsignatures/"))
 
     def _relations(self, part: str) -> Iterator[Relation]:
         folder, name = posixpath.split(part)

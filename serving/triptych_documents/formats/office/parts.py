@@ -134,6 +134,16 @@ class ParagraphSlot:
         return Edit(self.start, self.end, lambda copy: written(self.inline, pieces, self.escape, copy, self.unit.where))
 
 
+class UnitPlace(Protocol):
+    """Place of a unit in a member."""
+
+    @property
+    def unit(self) -> Unit: ...
+
+    def edit(self, pieces: Sequence[Piece]) -> Edit:
+        """Return the change that writes a translation."""
+
+
 class Part(Protocol):
     """A translatable member of the archive."""
 
@@ -159,7 +169,7 @@ class XmlPart:
     encoding: Encoding
     tree: Tree
     bound: UnitLimit | None  # limit on the units of the document; None: the member has none
-    places: list[ParagraphSlot] = field(default_factory=list)  # units in order
+    places: list[UnitPlace] = field(default_factory=list)  # of the units, in order
     closing: list[Edit] = field(default_factory=list)
 
     @property

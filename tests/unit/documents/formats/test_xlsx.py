@@ -44,6 +44,42 @@ def test_names_of_columns_stay() -> None:
     assert units(xlsx(strings, parts={"xl/tables/table1.xml": ("table", columns)})) == ["Price of all"]
 
 
+SHEET = """{}<dataValidations>
+<dataValidation type="whole" errorTitle='Not "valid"' prompt="A &amp; B"><formula1>1</formula1></dataValidation>
+<dataValidation type="list" sqref="B2"><formula1>"In progress,Say &quot;"yes&quot;", 1"</formula1></dataValidation>
+<dataValidation type="list"><formula1>$A$1:$A$3</formula1></dataValidation></dataValidations>
+<headerFooter><oddHeader>&amp;LSales &amp;&amp; more&amp;C&amp;"Arial,Bold"&amp;10Report</oddHeader>
+<oddFooter>Page &amp;P</oddFooter></headerFooter>"""
+
+
+@pytest.mark.parametrize("cells", ["", '<c t="inlineStr"><is><t>A cell</t></is></c>'])
+def test_validation_and_pages_of_sheets_are_read(cells: str) -> None:
+    data = xlsx("", SHEET.format(cells))
+    assert units(data)[cells != "" :] == [
+        'Not "valid"',
+        "A & B",
+        'In progress{1:}Say "yes"{2:} 1',
+        "{1:}Sales & more{3:}{5:}{7:}Report",
+        "Page {1:2}",
+    ]
+    sheet = member(changed(read(data, ReadOptions())), "xl/worksheets/sheet1.xml")
+    for text in (
+        'errorTitle=\'NOT "VALID"\' prompt="A &amp; B"',
+        '<formula1>"IN PROGRESS,SAY ""YES"", 1"</formula1>',
+        '>&amp;LSALES &amp;&amp; MORE&amp;C&amp;"Arial,Bold"&amp;10REPORT<',
+        "<oddFooter>PAGE &amp;P<",
+    ):
+        assert text in sheet
+
+
+@pytest.mark.parametrize(("place", "text"), [(0, "x" * 33), (2, "x" * 300), (2, "a, b")])
+def test_texts_that_excel_would_not_read_stay(place: int, text: str) -> None:
+    data = xlsx("", SHEET.format(""))
+    document = read(data, ReadOptions())
+    pieces = [text if isinstance(piece, str) else piece for piece in document.units[place].pieces]
+    assert member(document.render({place: pieces}), "xl/worksheets/sheet1.xml") == member(data, "xl/worksheets/sheet1.xml")
+
+
 def test_damaged_workbooks_are_rejected() -> None:
     with pytest.raises(DamagedDocumentError, match="no Excel workbook"):
         read(zipped({"a.txt": "text"}), ReadOptions())
