@@ -166,3 +166,27 @@ def test_any_text_can_be_written_into_blocks(text: str, header: str) -> None:
     changed = translated("yaml", source, text, options=ALL)
     trailing = yaml.safe_load(source)["x"][0].removeprefix("some text\n").removeprefix("\n").removeprefix("more")
     assert yaml.safe_load(changed) == {"x": [text + trailing, "next text"], "y": "z"}
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "changed"),
+    [
+        ("# a\nen:\n  title: some text\n", "de", "# a\nde:\n  title: SOME TEXT\n"),
+        ("'en_GB': {title: some text}\n", "deu_Latn", "'de': {title: SOME TEXT}\n"),
+        (
+            "en:\n  title: some text\n",
+            "no",
+            "en:\n  title: some text\n".replace("en:", '"no":').replace("some text", "SOME TEXT"),
+        ),
+        ("en:\n  title: some text\n", "", "en:\n  title: SOME TEXT\n"),
+        ("fr:\n  title: some text\n", "de", "fr:\n  title: SOME TEXT\n"),
+        ("en:\n  title: some text\nfr: {}\n", "de", "en:\n  title: SOME TEXT\nfr: {}\n"),
+        ("en: some text\n", "de", "en: SOME TEXT\n"),
+        ("&x en:\n  title: some text\n", "de", "&x en:\n  title: SOME TEXT\n"),
+        ("--- {en: {title: some text}}\n--- {en: {}}\n", "de", "--- {en: {title: SOME TEXT}}\n--- {en: {}}\n"),
+    ],
+)
+def test_the_language_of_message_files_of_rails_is_that_of_the_target(data: str, target: str, changed: str) -> None:
+    document = read("yaml", data, ReadOptions(source_language="en", target_language=target))
+    assert document.render({0: ("SOME TEXT",)}).decode() == changed
+    assert document.render({}).decode() == data
