@@ -108,6 +108,7 @@ FORMATS = (
     FormatInfo("po", "po.reader:read", (".po", ".pot"), ("text/x-gettext-translation",)),
     FormatInfo("xliff", "xliff.reader:read", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
     FormatInfo("json", "structured.json:read", (".json", ".arb"), ("application/json",)),
+    FormatInfo("jsonl", "structured.json:read_lines", (".jsonl", ".ndjson"), ("application/jsonl", "application/x-ndjson")),
     FormatInfo("yaml", "structured.yaml:read", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
     FormatInfo("android", "resources:read_android", ("strings.xml",), ("application/x-android-resources",)),
     FormatInfo("resx", "resources:read_resx", (".resx", ".resw"), ("application/x-microsoft-resx",)),

@@ -8,6 +8,7 @@ import json.scanner
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
@@ -15,7 +16,7 @@ from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.shared.messages import with_messages
-from triptych_documents.formats.shared.text_document import Span, UnitLimit, collected
+from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, collected
 from triptych_documents.formats.structured.keys import KeyPath, KeySelection
 from triptych_documents.unit import Piece, Unit, raw_text
 from triptych_text.languages import languages_differ
@@ -64,21 +65,45 @@ def _string(text: str, start: int, strict: bool) -> tuple[_String, int]:
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
+    choice, bound, text, encoding = _opened(data, options)
+    whole = _parsed(text)
+    document = collected(text, encoding, _units(text, whole, choice, _is_escaped(text)), bound)
+    return with_messages(choice.checked(replace(document, language=_language(whole, options.target_language))), bound)
+
+
+def read_lines(data: bytes, options: ReadOptions) -> Document:
+    """Read JSON lines, each of which is a document. See FormatInfo.read."""
+    choice, bound, text, encoding = _opened(data, options)
+    starts, ascii_alone = LineIndex(text).starts, _is_escaped(text)
+    units = (
+        found
+        for number, (start, end) in enumerate(pairwise([*starts, len(text)]), 1)
+        if text[start:end].strip()
+        for found in _units(text, _parsed(text[start:end], number), choice, ascii_alone, start, f"line {number} ")
+    )
+    return with_messages(choice.checked(collected(text, encoding, units, bound)), bound)
+
+
+def _opened(data: bytes, options: ReadOptions) -> tuple[KeySelection, UnitLimit, str, Encoding]:
     choice, bound = KeySelection(options), UnitLimit(options)
     bound.check_marks(data, b",", b":")
-    text, encoding = decode(data, options.encoding)
-    ascii_alone = text.isascii() and _ESCAPED.search(text) is not None
-    whole = _parsed(text)
-    units = (
-        (
-            Unit((found.text,), trail.shown(), keeps_space=True),
-            _Slot(found.span, ascii_alone, "\\/" in text[slice(*found.span)]),
-        )
-        for trail, found in _strings(whole, choice.root)
-        if trail.takes(found.text)
-    )
-    document = replace(collected(text, encoding, units, bound), language=_language(whole, options.target_language))
-    return with_messages(choice.checked(document), bound)
+    return choice, bound, *decode(data, options.encoding)
+
+
+def _units(
+    text: str, whole: Any, choice: KeySelection, ascii_alone: bool, start: int = 0, line: str = ""
+) -> Iterator[tuple[Unit, _Slot]]:
+    """Yield the texts of a value, which starts at an offset."""
+    for trail, found in _strings(whole, choice.root):
+        if trail.takes(found.text):
+            span = start + found.span[0], start + found.span[1]
+            slot = _Slot(span, ascii_alone, "\\/" in text[slice(*span)])
+            yield Unit((found.text,), f"{line}{trail.shown()}".rstrip(), keeps_space=True), slot
+
+
+def _is_escaped(text: str) -> bool:
+    """Return whether a document has escapes in place of all other characters than those of ASCII."""
+    return text.isascii() and _ESCAPED.search(text) is not None
 
 
 def _language(whole: Any, wanted: str) -> tuple[Span, str] | None:
@@ -89,7 +114,8 @@ def _language(whole: Any, wanted: str) -> tuple[Span, str] | None:
     return locales[0].span, json.dumps(wanted.replace("-", "_"))
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str, line: int = 1) -> Any:
+    """Parse a value that starts in a line."""
     decoder = _Decoder()
     try:
         try:
@@ -99,7 +125,7 @@ def _parsed(text: str) -> Any:
                 raise
             return decoder.decode(_COMMENT.sub(lambda found: found[1] or _UNBROKEN.sub(" ", found[0]), text))
     except json.JSONDecodeError as error:
-        raise DamagedDocumentError(f"not JSON: {error.msg}", f"line {error.lineno}") from None
+        raise DamagedDocumentError(f"not JSON: {error.msg}", f"line {line + error.lineno - 1}") from None
     except RecursionError:
         raise DamagedDocumentError("nested too deep") from None
 

@@ -91,6 +91,22 @@ def test_comments_stay() -> None:
     assert translated("json", data, "x y") == data.replace("one // text", "x y")
 
 
+def test_each_of_json_lines_is_a_document() -> None:
+    data = '{"a": "Some text", "b": 1}\r\n\n  ["other text"]\n"third text"'
+    document = read("jsonl", data)
+    assert [(unit.where, unit.text) for unit in document.units] == [
+        ("line 1 a", "Some text"),
+        ("line 3 0", "other text"),
+        ("line 4", "third text"),
+    ]
+    assert turned("jsonl", data) == data.replace("Some", "sOME").replace("text", "TEXT").replace("other", "OTHER").replace(
+        "third", "THIRD"
+    )
+    assert texts(read("jsonl", data, ReadOptions(keys=("a",)))) == ["Some text"]
+    with pytest.raises(DamagedDocumentError, match=r"^line 2: not JSON"):
+        read("jsonl", '{"a": 1}\n{"b": }\n')
+
+
 def test_depth_is_limited() -> None:
     assert texts(read("json", "[" * 100 + '"some text"' + "]" * 100)) == ["some text"]
     with pytest.raises(DamagedDocumentError, match="nested too deep"):
