@@ -21,14 +21,18 @@ from triptych_documents.segments.segment import ORDINALS, InlineTag, ProtectedSp
 from triptych_documents.unit import Code, Piece, Role, joined, nests, partners
 
 _FORM = r"(?:\{\d{1,9}\}|[\[\]]-?\d{1,9},\s?(?:\d{1,9}|\+?Inf|\*)[\[\]])\s"  # number of a plural form of Symfony or Laravel
+_TARGET = r"[^`<>\n]{1,300}\s<[^`<>\n]{1,300}>`"
 _TAG = re.compile(
     # A placeholder with a separator inside, as {{ name | upper }}, has no titles.
     rf"(?P<held>\{{(?=[^{{}}\n]{{0,600}}\}})[^{{}}\n]{{0,300}}(?:\s[{SEPARATOR}>]\s|\|)[^{{}}\n]{{0,300}}\}}"
-    rf"|`(?=[^`\n]{{0,600}}`)[^`\n]{{0,300}}(?:\s[{SEPARATOR}>]\s|\|)[^`\n]{{0,300}}`)"
+    rf"|(?<!`)`(?=[^`\n]{{0,600}}`(?!`))[^`\n]{{0,300}}(?:\s[{SEPARATOR}>]\s|\|)[^`\n]{{0,300}}`)"
     r"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]{0,40}|\d{1,3})(?:\s[^<>\n]{0,500})?(?P<empty>/?)>"  # numbers: react-i18next
-    r"|(?P<bold>(?<![\w*=])(?:\*\*|==)(?=[\w\"'(\[{<%$`]))|(?P<end>(?<=[^\s*=])(?:\*\*|==)(?![\w*=]))"  # as in Markdown
-    # Between titles, as in Home | News and File > Open; dots before a page number.
-    rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w)|\.{{4,}}|\.(?: \.){{2,}}"
+    r"|(?P<bold>(?<![\w*=\\])(?:\*\*?|==)(?=[\w\"'(\[{<%$`]))|(?P<end>(?<=[^\s*=\\])(?:\*\*?|==)(?![\w*=]))"  # as in Markdown
+    # Links of reStructuredText: `text <target>`_ and :ref:`text <target>`.
+    rf"|(?P<link>(?:(?<![`\w:]):(?:ref|doc|term|any|download|numref):`|(?<![`\w:])`(?={_TARGET}_))(?={_TARGET}))"
+    r"|(?P<target>\s<[^`<>\n]{1,300}>`_{0,2})"
+    # Between titles, as in Home | News and File > Open; dots before a page number; before code in reStructuredText.
+    rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w)|\.{{4,}}|\.(?: \.){{2,}}|(?<=\S)::(?=\s*(?:\n|\Z))"
     rf"|(?<=[\w.!?)])\|(?:{_FORM}|(?=[A-Z%{{]))|^{_FORM}(?=[^|]{{1,300}}\|))"
     rf"|(?:\S\ufe0f|[{SYMBOL}])[{SYMBOL}\u200d\ufe0f\u20e3\U000e0020-\U000e007f]*"
 )
@@ -97,6 +101,8 @@ def _name(token: Token) -> tuple[str, Role]:
         return f"#{token.pair}", token.role
     if token["bold"] or token["end"]:
         return token[0], Role.OPEN if token["bold"] else Role.CLOSE
+    if token["link"] or token["target"]:
+        return "`", Role.OPEN if token["link"] else Role.CLOSE
     name = token["name"]
     if name is None or token["empty"] or name.lower() in _EMPTY:
         return "", Role.ALONE
@@ -196,11 +202,11 @@ class _SegmentBuilder:
             self.tags.append(InlineTag(self._at, tag[0], Role.ALONE, fixed=True))
         elif place in self._tag_pairs:
             self.tags.append(InlineTag(self._at, tag[0], _name(tag)[1], self._tag_pairs[place]))
-        elif not name and tag[0] != "**":
+        elif not (name or tag["link"] or tag["target"] or tag[0] in ("*", "**")):
             self.tags.append(InlineTag(self._at, tag[0], Role.ALONE, fixed=bool(tag["apart"])))
         elif tag["empty"] or tag["close"] or name in _EMPTY:
             self.tags.append(InlineTag(self._at, tag[0], Role.ALONE))
-        else:  # such as <file>, which is visible text, and **, which pairs with nothing
+        else:  # such as <file>, which is visible text, and halves of pairs that are none
             self._add_text(tag[0])
 
     def _add_text(self, text: str) -> None:

@@ -77,7 +77,9 @@ _PATTERNS = (
     r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",  # e-mail addresses
     # GNU's quotation marks, as in `file', unless a code sample ends behind them: `f('.')`
     r"(?<![`\w])`[^`'\n]{1,100}'(?![\w'])(?![^`\n]{0,300}[^`\s(]`(?!\w))",
+    r"``(?!`)(?:(?!``)[^\n]){1,300}``",  # reStructuredText
     r"`[^`\n]{1,300}`",
+    r"(?<![\w|])\|[A-Za-z][\w.-]{0,40}\|(?![\w|])",  # substitutions of reStructuredText
     r"\{\{[^{}\n]{0,300}\}\}|\{%[^{}\n]{0,300}%\}|[$#%]\{[^{}\n]{0,300}\}",  # templates
     # str.format, ICU MessageFormat with its branches, .NET
     r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,300}\}){0,300}\}){0,300}\}",
@@ -106,7 +108,8 @@ _PATTERNS = (
     # powers and indices: x^2, a^{ij}, x^n^, H~2~O
     r"(?<![\w^~])\w{1,20}(?>\^[^\s^]{1,20}\^|\^\{[^{}\n]{0,100}\}|\^[+-]?\w{1,20}|~[^\s~]{1,20}~(?!~))+\w{0,20}",
     rf"(?<![\w.]){_DATE_PART}(?:[-/.:T]{_DATE_PART}){{1,5}}(?!\w)",  # YYYY-MM-DD
-    r"(?<!\w)(?:[A-Za-z]\w*_\w+|__\w+__|_\w*[^\W_]_[^\W_]\w*)",  # names in code; _so_ is emphasis
+    # names in code, and references of reStructuredText, as name_; _so_ is emphasis
+    r"(?<!\w)(?:[A-Za-z]\w*_\w+|[A-Za-z][^\W_]+__?(?!\w)|__\w+__|_\w*[^\W_]_[^\W_]\w*)",
 )
 _COUNT = re.compile(
     rf"%(?:\d{{1,9}}\$)?[-+#0' ]{{0,6}}\d{{0,9}}(?:\.\d{{1,9}})?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]|\d{{0,9}}[{_FRACTION}]"

@@ -109,7 +109,8 @@ class TranslationChecker:
             if masked.substitution is Substitution.UNCHANGED and masked.item.kind is ProtectedKind.TERM and masked.item.term:
                 self._check_term(checked, index, masked.item.term, sentence, text, alignment)
         self._check_numbers(checked, sentence, text)
-        checked.invented += self._finder.invented(text)
+        known = self._finder.invented(sentence.text)  # such as Tom() for %s()
+        checked.invented += [one for one in self._finder.invented(text) if one not in known]
         return checked
 
     def _check_stand_in(self, checked: CheckResult, index: int, masked: MaskedSpan, text: str) -> None:

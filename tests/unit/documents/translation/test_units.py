@@ -61,6 +61,10 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("- Buy milk.\n* It is <b>cheap</b>. – Go.", ["Buy milk.", "It is cheap.", "Go."]),
         ("<b>- Buy</b> milk", ["- Buy milk"]),
         ("Path: /etc/hosts", ["Path:"]),
+        ("The ``a()`` of *all* |x| and ``b``::", ["The Tom of all Boston and Paris"]),
+        ("2 * 3 * 4 *p and \\*no\\* std::x page_", ["2 * 3 * 4 *p and \\*no\\* std::x Tom"]),
+        ("See :ref:`the guide <g>`, `its page <a.b>`_ and :class:`A <b>`", ["See the guide, its page and Tom"]),
+        ("See `the code <g>` or <b>`", ["See Tom or Boston`"]),
         ("{a} {b} {c}", []),
         ("--- 12.5 ***", []),
         ("Press <b>OK</b> now", ["Press OK now"]),
@@ -361,6 +365,10 @@ def test_invented_numbers_and_placeholders_are_reported() -> None:
         "number 7 appears only in the translation",
         "'{user}' appears only in the translation",
     ]
+    method = done(
+        "The %s() method and #{{one}}", lambda request: SentenceTranslation(request.text.replace("method", "Methode"))
+    )
+    assert not method.findings
 
 
 def test_rejected_and_long_sentences_are_split() -> None:
