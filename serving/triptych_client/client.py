@@ -444,7 +444,7 @@ class Client(BaseClient):
         """Run a model of plain tensors; returns its outputs by name, of which `numpy.asarray` makes arrays.
 
         Args:
-            inputs: An array, or another buffer of numbers, for each input; for one of images a list of files.
+            inputs: For each input an array, another buffer of numbers, or a list of texts; for one of images a list of files.
             version: Number or label; empty for the one that serves.
             outputs: Names of those to send; empty for all. In a mapping, a number above 0 asks for so many labels.
 

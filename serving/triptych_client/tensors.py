@@ -1,6 +1,6 @@
 """Models of plain tensors, through the Open Inference Protocol.
 
-Inputs are buffers (PEP 3118), such as numpy arrays, or lists of files.
+Inputs are buffers (PEP 3118), such as numpy arrays, arrays of texts, or lists of texts or files.
 """
 
 import struct
@@ -55,23 +55,26 @@ class Tensor:
 def infer_request(
     model: str, version: str, inputs: Mapping[str, Any], outputs: Sequence[str] | Mapping[str, int]
 ) -> dict[str, Any]:
-    """Make the members of a request. Raises TypeError: an input is neither a buffer of numbers nor a list of bytes."""
+    """Make the members of a request. Raises TypeError: an input has neither numbers nor texts, and is no list of bytes."""
     tensors, contents = [], []
     for name, values in inputs.items():
-        if isinstance(values, list | tuple) and all(isinstance(one, bytes) for one in values):
-            tensors.append(pb.ModelInferRequest.InferInputTensor(name=name, datatype="BYTES", shape=[len(values)]))
-            contents.append(b"".join(LENGTH.pack(len(one)) + one for one in values))
+        is_array = getattr(getattr(values, "dtype", None), "kind", "") in ("O", "S", "U")  # of numpy, which is not needed here
+        elements = values.ravel().tolist() if is_array else values
+        if isinstance(elements, list | tuple) and all(isinstance(one, bytes | str) for one in elements):
+            shape = values.shape if is_array else (len(values),)
+            tensors.append(pb.ModelInferRequest.InferInputTensor(name=name, datatype="BYTES", shape=shape))
+            contents.append(b"".join(map(_element, elements)))
             continue
         try:
             view = memoryview(values)
         except TypeError:
             kind = type(values).__name__
-            raise TypeError(f"input {name!r} is of type {kind}, expected an array or a list of bytes") from None
+            raise TypeError(f"input {name!r} is of type {kind}, expected an array, or a list of texts or bytes") from None
         except ValueError as error:  # numpy's, of dates and of bfloat16
-            raise TypeError(f"input {name!r}: {error}; expected numbers or booleans") from None
+            raise TypeError(f"input {name!r}: {error}; expected numbers, booleans or texts") from None
         kind = KINDS.get(view.format.lstrip("@=<"), "")
         if not kind:
-            raise TypeError(f"input {name!r}: elements of the format {view.format!r}, expected numbers or booleans")
+            raise TypeError(f"input {name!r}: elements of the format {view.format!r}, expected numbers, booleans or texts")
         datatype = kind if kind == "BOOL" else f"{kind}{8 * view.itemsize}"
         tensors.append(pb.ModelInferRequest.InferInputTensor(name=name, datatype=datatype, shape=view.shape))
         contents.append(view.tobytes())
@@ -81,6 +84,11 @@ def infer_request(
         if counts.get(one.name):
             one.parameters["classification"].int64_param = counts[one.name]
     return {"model_name": model, "model_version": version, "inputs": tensors, "raw_input_contents": contents, "outputs": wanted}
+
+
+def _element(value: str | bytes) -> bytes:
+    content = value.encode() if isinstance(value, str) else value
+    return LENGTH.pack(len(content)) + content
 
 
 def _outputs(response: pb.ModelInferResponse) -> dict[str, Tensor]:

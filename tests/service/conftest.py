@@ -15,6 +15,7 @@ from ..fixtures.encoders import (
     write_image_tensors_bundle,
     write_tensors_bundle,
     write_text_bundle,
+    write_text_tensors_bundle,
     write_words,
 )
 from ..fixtures.toy import copy_bundle, tamper
@@ -36,6 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     write_words(folder)
     write_tensors_bundle(folder)
     write_image_tensors_bundle(folder)
+    write_text_tensors_bundle(folder)
     write_text_bundle(folder, name="pairs", next_sentence=True)
     copy_bundle(folder)
     tamper(copy_bundle(folder, "broken") / "tokenizer.json")

@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, TensorProto, ValueInfoProto, helper
 
 from triptych_export.bundle_files import first_manifest, write_kept_graph, write_labels, write_manifest
 from triptych_export.card import Description
@@ -20,13 +20,13 @@ from triptych_export.families.image import image_spec
 from triptych_export.huggingface.checkpoint.image import FILE as PROCESSOR
 from triptych_export.huggingface.checkpoint.image import read_image_processor
 from triptych_export.huggingface.folder import CONFIG, Folder
-from triptych_export.onnx_files.checks import graph_inputs
+from triptych_export.onnx_files.checks import graph_inputs, graphs_of, tensors_of
 from triptych_export.onnx_files.divisions import guard_divisions
 from triptych_export.onnx_files.layout import OnnxFile
 from triptych_export.onnx_files.trial import try_run
 from triptych_serving.bundle.manifest import TENSORS
 from triptych_serving.bundle.manifest.image import LABELS_FILE
-from triptych_serving.bundle.manifest.tensors import DATATYPES, NUMPY, TensorSpec
+from triptych_serving.bundle.manifest.tensors import BYTES, DATATYPES, NUMPY, TensorSpec, as_objects
 from triptych_serving.runtime.session import Session
 
 MOST_VALUES = 1 << 24  # of generated inputs: with many free dimensions, large sizes would fill the memory
@@ -63,6 +63,8 @@ class TensorsFamily:
         self.samples = [_read_sample(Path(path), [one.name for one in inputs]) for path in samples]
         self.inputs = {one.name: _input_spec(one, self.samples) for one in inputs}
         self.outputs = {one.name: _spec(one) for one in self.file.model.graph.output}
+        words = {word.decode(errors="ignore") for word in _words(self.file.model.graph)}
+        self.words = np.array(sorted(words) or ["a", "b"], object)
         self.drawn: tuple[int, int] | None = None  # size and highest value of generated samples
         self.expected: list[dict[str, NDArray[Any]]] = []
         self.batches = False
@@ -132,7 +134,8 @@ class TensorsFamily:
     def _add_labels(self, folder: Folder) -> None:
         """Note the output that the labels belong to."""
         self.labels = tuple((folder.path / LABELS_FILE).read_text(encoding="utf-8").splitlines())
-        fitting = [name for name, spec in self.outputs.items() if spec.shape[1:] == (len(self.labels),)]
+        scores = {name: spec for name, spec in self.outputs.items() if spec.datatype != BYTES}
+        fitting = [name for name, spec in scores.items() if spec.shape[1:] == (len(self.labels),)]
         if len(fitting) != 1:
             raise SourceError(f"{folder.path / LABELS_FILE}: {len(fitting)} outputs fit [rows, {len(self.labels)} labels]")
         self.members["labels"] = fitting[0]
@@ -143,7 +146,7 @@ class TensorsFamily:
         samples, drawn = [], list(product(fitting, HIGHEST))
         for size, most in drawn:
             generator = np.random.default_rng(SEED)
-            samples.append({name: _random(spec, size, most, generator) for name, spec in self.inputs.items()})
+            samples.append(self._random(size, most, generator))
         try:
             found = try_run(self.file.path, samples, self.file.bytes, first=True)
         except SourceError as error:
@@ -157,6 +160,21 @@ class TensorsFamily:
     def _values(self, size: int) -> int:
         """Return the number of values of generated inputs."""
         return sum(prod(_sizes(spec, size)) for spec in self.inputs.values())
+
+    def _random(self, size: int, most: int, generator: np.random.Generator) -> dict[str, NDArray[Any]]:
+        """Return a random array for each input; texts are some that the graph stores: to it, others are alike."""
+        arrays = {}
+        for name, spec in self.inputs.items():
+            sizes, kind = _sizes(spec, size), np.dtype(NUMPY[spec.datatype])
+            if spec.datatype == BYTES:
+                arrays[name] = np.array(generator.choice(self.words, sizes), object)
+            elif kind.kind == "f":
+                arrays[name] = generator.uniform(0, 1, sizes).astype(kind)
+            else:
+                arrays[name] = generator.integers(0, min(most, 2 if kind == np.bool_ else np.iinfo(kind).max), sizes).astype(
+                    kind
+                )
+        return arrays
 
     def _correct_outputs(self, results: Sequence[Mapping[str, NDArray[Any]]], say: Say) -> None:
         """Take from results the shapes that outputs do not declare, and sizes that are declared wrongly, as any size."""
@@ -195,7 +213,7 @@ class TensorsFamily:
             if self.drawn is None:
                 rows.append({name: _alike(array, generator) for name, array in rows[0].items()})
             else:
-                rows.append({name: _random(spec, *self.drawn, generator) for name, spec in self.inputs.items()})
+                rows.append(self._random(*self.drawn, generator))
         return rows
 
 
@@ -251,9 +269,7 @@ def _spec(one: ValueInfoProto) -> TensorSpec:
     except (KeyError, TypeError, ValueError) as error:
         names = {number: name for name, number in TensorProto.DataType.items()}
         found = names.get(kind.elem_type, kind.elem_type)
-        texts = "an input of texts must become numbers before; an output of labels can be removed: labels.txt names columns"
-        remedy = texts if kind.elem_type == TensorProto.STRING else "add a Cast node"
-        problem = f"its type is {found}; supported: {', '.join(NUMPY)}; {remedy}"
+        problem = f"its type is {found}; supported: {', '.join(NUMPY)}; add a Cast node"
         raise SourceError(f"tensor {one.name!r:.60}: {problem}") from error
     return TensorSpec(datatype, tuple(size.dim_value if size.dim_value > 0 else -1 for size in kind.shape.dim))
 
@@ -288,20 +304,23 @@ def _sizes(spec: TensorSpec, size: int) -> list[int]:
     return [one if one > 0 else 1 if axis == 0 else size for axis, one in enumerate(spec.shape)]
 
 
-def _random(spec: TensorSpec, size: int, most: int, generator: np.random.Generator) -> NDArray[Any]:
-    sizes = _sizes(spec, size)
-    kind = np.dtype(NUMPY[spec.datatype])
-    if kind.kind == "f":
-        return generator.uniform(0, 1, sizes).astype(kind)
-    return generator.integers(0, min(most, 2 if kind == np.bool_ else np.iinfo(kind).max), sizes).astype(kind)
+def _words(graph: GraphProto) -> Iterator[bytes]:
+    """Yield the texts that a graph stores, such as a vocabulary, categories and labels."""
+    for tensor in tensors_of(graph):
+        yield from tensor.string_data
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        yield from attribute.strings
+        for inner in graphs_of(attribute):
+            yield from _words(inner)
 
 
 def _read_sample(path: Path, inputs: Collection[str]) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as stored:
-            sample = {name: stored[name] for name in stored.files}
+            sample = {name: as_objects(stored[name]) for name in stored.files}
     except (OSError, ValueError, EOFError, TypeError, BadZipFile) as error:  # or a .npy file
-        raise SourceError(f"{path}: cannot be read as .npz: {error}") from error
+        reason = "it holds objects; save texts with array.astype(str)" if "allow_pickle" in str(error) else error
+        raise SourceError(f"{path}: cannot be read as .npz: {reason}") from error
     if sample.keys() != set(inputs):
         raise SourceError(f"{path}: holds {', '.join(sample) or 'nothing'}, the inputs are {', '.join(inputs)}")
     return sample

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_export.errors import SourceError
+from triptych_serving.bundle.manifest.tensors import as_objects
 from triptych_serving.errors import EngineError, ServingError
 from triptych_serving.runtime.session import Session
 
@@ -57,7 +58,7 @@ def try_run(model: Path, inputs: Sequence[Arrays], bytes_of_model: int, first: b
 def _write(path: Path, sets: Sequence[Arrays]) -> None:
     named: dict[str, Any] = {"count": np.array(len(sets))}
     for number, one in enumerate(sets):
-        named |= {f"{number}{SEPARATOR}{name}": array for name, array in one.items()}
+        named |= {f"{number}{SEPARATOR}{name}": _storable(array) for name, array in one.items()}
     with open(path, "wb") as file:
         np.savez(file, allow_pickle=False, **named)
 
@@ -68,8 +69,12 @@ def _read(path: Path) -> list[dict[str, NDArray[Any]]]:
         for key in stored.files:
             number, found, name = key.partition(SEPARATOR)
             if found:
-                sets[int(number)][name] = stored[key]
+                sets[int(number)][name] = as_objects(stored[key])
     return sets
+
+
+def _storable(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(str) if array.dtype == object else array
 
 
 def main(model: str, before: str, after: str, most_bytes: str, first: str = "") -> None:

@@ -20,6 +20,7 @@ from triptych_cli.common.options import asks_server
 from triptych_embedded.request import InputError, ModelChoice
 
 if TYPE_CHECKING:
+    from triptych_client import Tensor
     from triptych_serving.models.tensors.tensor_model import TensorModel
     from triptych_serving.repository.registry import ModelSelector, Registry
 
@@ -65,8 +66,6 @@ def command(
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on a model of --models.
     """
     needs("numpy", "serve")
-    import numpy as np
-
     if not inputs and not images:
         raise click.UsageError("name the inputs with --input or --image")
     check_stdout()
@@ -82,13 +81,13 @@ def command(
     if asks_server():
         with connect(choice.server) as client, one_line(TypeError, ValueError):  # of arrays that no tensor can hold
             found = client.infer(choice.model, {**arrays, **files}, choice.model_version, best)
-            results = {name: np.asarray(tensor) for name, tensor in found.items() if name not in best}
+            results = {name: _array(tensor) for name, tensor in found.items() if name not in best}
         ranked = {name: list(found[name].strings) for name in best}
     else:
         with one_line(InputError), open_engine(choice, TASK) as (registry, selector):
             model = _find(registry, selector)
             arrays |= {name: model.read_images(name, contents) for name, contents in files.items()}
-            results = dict(model.run(arrays, list(best)))
+            results = {name: _printable(array) for name, array in model.run(arrays, list(best)).items()}
             for name, count in best.items():
                 rows = model.rank(name, results.pop(name), count)
                 ranked[name] = [f"{one.score}:{one.index}:{one.label}" for row in rows for one in row]
@@ -114,6 +113,17 @@ def _find(registry: "Registry", selector: "ModelSelector") -> "TensorModel":
     if not isinstance(model, TensorModel):
         raise click.ClickException(f"model {model.name!r} does not take plain tensors; it is for {model.manifest.task}")
     return model
+
+
+def _array(tensor: "Tensor") -> Any:
+    import numpy as np
+
+    return np.array(tensor.strings, str).reshape(tensor.shape) if tensor.datatype == "BYTES" else np.asarray(tensor)
+
+
+def _printable(array: Any) -> Any:
+    """Return texts as numpy prints and stores them; an array of numbers as it is."""
+    return array.astype(str) if array.dtype == object else array
 
 
 def _refuse_twice(what: str, names: Sequence[str]) -> None:
@@ -145,7 +155,8 @@ def _read(name: str, path: str) -> Any:
         with open(path, "rb") if Path(path).is_file() else BytesIO(read_binary(path)) as content:  # a pipe cannot seek
             array = np.load(content, allow_pickle=False)
     except (OSError, ValueError, EOFError, BadZipFile, TokenError) as error:
-        reason = "it holds no array of numbers" if "pickle" in str(error) else error  # numpy's advice is to load it unsafely
+        wanted = "it holds no array of numbers or texts; save texts with array.astype(str)"
+        reason = wanted if "pickle" in str(error) else error  # numpy's advice is to load it unsafely
         raise click.ClickException(f"{name}: {path} cannot be read as .npy: {reason}") from error
     if not isinstance(array, np.ndarray):
         raise click.ClickException(f"{name}: {path} is an .npz archive; give one .npy for each input")

@@ -9,15 +9,15 @@ from google.protobuf.message import Message
 from starlette.responses import Response
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.bundle.manifest.tensors import NUMPY
+from triptych_serving.bundle.manifest.tensors import BYTES, NUMPY
 from triptych_serving.gateway.call import TENSOR_TOKENS, HttpCall, Json, as_object, invalid, parse_object
 from triptych_serving.gateway.messages import JsonResponse, to_dict, to_json
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
-from triptych_serving.services.oip.tensors import BYTES, encode, unpack
+from triptych_serving.services.oip.tensors import encode, unpack
 
 # Types of JSON values by numpy's kind of number.
-KINDS: Mapping[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), BYTES: (str,)}
+KINDS: Mapping[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), "O": (str,)}
 Wanted = Callable[[str], bool]  # whether an output is wanted in binary
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -161,7 +161,7 @@ def _take_flag(parameters: dict[str, Any], name: str, default: bool) -> bool:
 def _raw(name: str, datatype: str, data: list[Any]) -> bytes:
     """Return the raw contents of a tensor whose values are a list, nested or not."""
     values = list(_flat(data))
-    kinds = KINDS.get(np.dtype(NUMPY[datatype]).kind if datatype in NUMPY else datatype, ())
+    kinds = KINDS[np.dtype(NUMPY[datatype]).kind] if datatype in NUMPY else ()
     try:
         with np.errstate(over="raise"):
             if all(type(one) in kinds for one in values):

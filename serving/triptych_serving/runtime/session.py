@@ -83,6 +83,7 @@ DTYPES = {
     "tensor(uint16)": np.uint16,
     "tensor(uint8)": np.uint8,
     "tensor(bool)": np.bool_,
+    "tensor(string)": np.object_,
 }
 
 

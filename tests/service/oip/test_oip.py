@@ -28,6 +28,7 @@ MODELS = [
     "question-answering",
     "tensors",
     "text-classification",
+    "text-tensors",
     "token-classification",
     "toy",
     "words",

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
+from triptych_serving.bundle.manifest.tensors import BYTES
 from triptych_serving.services.oip.parameters import ParameterType
 from triptych_serving.services.oip.tasks import TASKS
-from triptych_serving.services.oip.tensors import BYTES, encode
+from triptych_serving.services.oip.tensors import encode
 
 from ...fixtures.encoders import png
 from ...fixtures.toy import SOURCE, TARGET

@@ -62,6 +62,28 @@ def test_image_files_are_sent_and_labels_come_back(client: Client, every_model: 
         client.infer("tensors", {"numbers": NUMBERS}, outputs={"sum": 1})
 
 
+def test_texts_are_tensors(client: Client, every_model: str, run: Run, tmp_path: Path) -> None:
+    texts = np.array([["\xe4b"], [""], ["c"]])
+    for given in (texts, texts.astype(object), np.char.encode(texts, "utf-8")):
+        twice = client.infer("text-tensors", {"texts": given})["twice"]
+        assert (twice.datatype, twice.shape, twice.strings) == ("BYTES", (3, 1), ("\xe4b\xe4b", "", "cc"))
+    with triton.InferenceServerClient(every_model) as other:
+        assert other.get_model_config("text-tensors", as_json=True)["config"]["input"][0]["data_type"] == "TYPE_STRING"
+        tensor = triton.InferInput("texts", texts.shape, "BYTES").set_data_from_numpy(texts.astype(object))
+        assert other.infer("text-tensors", [tensor]).as_numpy("twice").tolist() == [["\xe4b\xe4b".encode()], [b""], [b"cc"]]
+    np.save(tmp_path / "texts.npy", texts)
+    given = ("--model", "text-tensors", "--input", f"texts={tmp_path / 'texts.npy'}", "--output", tmp_path / "out.npz")
+    run("infer", "--server", every_model, *given)
+    with np.load(tmp_path / "out.npz") as stored:
+        assert stored["twice"].tolist() == [["\xe4b\xe4b"], [""], ["cc"]]
+    with pytest.raises(InvalidArgumentError, match=r"texts: shape \[1\] does not fit \[any, 1\]"):
+        client.infer("text-tensors", {"texts": ["a"]})
+    with pytest.raises(InvalidArgumentError, match=r"texts\[1\]: not UTF-8"):
+        client.infer("text-tensors", {"texts": [b"a", b"\xff"]})
+    with pytest.raises(InvalidArgumentError, match="texts: its values are float32, must be BYTES"):
+        client.infer("text-tensors", {"texts": NUMBERS})
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
@@ -118,6 +140,12 @@ def test_values_outside_of_their_datatype_are_rejected() -> None:
     tensor.contents.int_contents[1] = 128
     with pytest.raises(InvalidInputError, match="a: it is no INT8 tensor: "):
         _array(tensor, None)
+    texts = pb.ModelInferRequest.InferInputTensor(name="a", datatype="BYTES", shape=[2, 1])
+    texts.contents.bytes_contents.extend((b"b", b""))
+    assert _array(texts, None).tolist() == [["b"], [""]]
+    texts.shape[:] = [1 << 20, 1 << 20]
+    with pytest.raises(InvalidInputError, match=r"a: shape .* elements, must have 1 to 16,384"):
+        _array(texts, b"")
     tensor.shape[:] = [0] * 100
     with pytest.raises(InvalidInputError, match="a: it is no INT8 tensor: "):
         _array(tensor, b"")

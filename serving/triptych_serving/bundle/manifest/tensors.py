@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, parse_common
 from triptych_serving.bundle.manifest.image import LABELS_FILE, ImageSpec, parse_spec
 
 TENSORS = "tensors"
-# Datatypes of the Open Inference Protocol, as little-endian types of numpy.
+BYTES = "BYTES"
+# Datatypes of the Open Inference Protocol, as little-endian types of numpy; elements of BYTES are texts.
 NUMPY: Mapping[str, str] = {
     "BOOL": "|b1",
     **{f"{sign}INT{8 * size}": f"<{kind}{size}" for size in (1, 2, 4, 8) for sign, kind in (("", "i"), ("U", "u"))},
     **{f"FP{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+    BYTES: "|O",
 }
 DATATYPES = {np.dtype(code): name for name, code in NUMPY.items()}
 
@@ -53,6 +57,16 @@ class TensorsManifest(Manifest):
     batches: bool
     image: ImageInput | None = None
     labels: str = ""
+
+
+def as_objects(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of texts as one of str objects, as the runtime takes them; an array of numbers as it is.
+
+    Raises:
+        UnicodeDecodeError: bytes are not UTF-8.
+    """
+    texts = np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+    return texts.astype(object) if texts.dtype.kind == "U" else array
 
 
 def parse_tensors(fields: JsonFields) -> TensorsManifest:

@@ -10,7 +10,7 @@ import numpy as np
 from triptych_serving.bundle.bundle import Bundle, read_labels
 from triptych_serving.bundle.manifest import TensorsManifest
 from triptych_serving.bundle.manifest.image import LABELS_FILE
-from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec
+from triptych_serving.bundle.manifest.tensors import BYTES, NUMPY, TensorSpec, as_objects
 from triptych_serving.encoding.loading import GraphRunners
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
 from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner, Tensors
@@ -37,6 +37,7 @@ class TensorModel(OneShotModel):
         if not self.manifest.batches:
             options = replace(options, limits=replace(options.limits, batch_rows=1))
         super().__init__(name, version, bundle, options)
+        self.text_inputs = frozenset(name for name, spec in self.manifest.inputs.items() if spec.datatype == BYTES)
         self.labels = read_labels(bundle.path(LABELS_FILE)) if self.manifest.labels else ()
         file = self.manifest.precisions[self.precision]
         self._encoder = self._load_graph(
@@ -68,7 +69,7 @@ class TensorModel(OneShotModel):
         """Check the tensors of one request; the resulting work's item goes to `engine`.
 
         Args:
-            inputs: every input of the model by name, of the declared types and shapes.
+            inputs: every input of the model by name, of the declared types and shapes; BYTES are str objects.
             outputs: names; empty: all.
 
         Raises:
@@ -89,7 +90,7 @@ class TensorModel(OneShotModel):
                 raise InvalidInputError(other, f"{lengths[other]:,} rows, {next(iter(lengths))} has {rows:,}")
         check_rows("inputs", rows, self._limits)
         payload = TensorRows({name: inputs[name] for name in manifest.inputs}, rows, tuple(outputs or manifest.outputs))
-        size = sum(array.size for array in inputs.values())
+        size = sum(map(_size, inputs.values()))
         item = Item(payload, max(1, size // ELEMENTS_PER_TOKEN))
         return Work([item], lambda: iter([item.result]), size, "inputs")
 
@@ -127,8 +128,11 @@ class TensorModel(OneShotModel):
         return [rank_labels(row, self.labels, top_k) for row in values.reshape(-1, len(self.labels))]
 
     def run(self, inputs: Tensors, outputs: Sequence[str] = ()) -> Mapping[str, Array]:
-        """Run the model in this process and wait; returns the outputs by name. Arguments and errors as for `prepare`."""
-        work = self.prepare(inputs, outputs)
+        """Run the model in this process and wait; returns the outputs by name.
+
+        Arguments and errors as for `prepare`, but texts may have any type of numpy's for them.
+        """
+        work = self.prepare({name: as_objects(array) for name, array in inputs.items()}, outputs)
         run_rows(self.engine, work.items, work.field)
         return next(work.read())
 
@@ -150,6 +154,11 @@ def _check_tensor(name: str, array: Array, spec: TensorSpec) -> None:
     if not fits or prod(array.shape) == 0:
         wanted = ", ".join("any" if size < 0 else str(size) for size in spec.shape)
         raise InvalidInputError(name, f"shape {list(array.shape)[:8]} does not fit [{wanted}], with at least one value")
+
+
+def _size(array: Array) -> int:
+    """Return the number of values; of texts, of their characters."""
+    return sum(map(len, array.flat)) if array.dtype == object else array.size
 
 
 def _listed(specs: Mapping[str, TensorSpec]) -> str:

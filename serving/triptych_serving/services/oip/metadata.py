@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.bundle.manifest import TENSORS, AnyTranslationManifest, TextManifest, TranslationManifest
+from triptych_serving.bundle.manifest.tensors import BYTES
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.models.text.tasks import FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.services.oip.tasks import TASKS, tasks_of
-from triptych_serving.services.oip.tensors import BYTES, MAX_ELEMENTS
+from triptych_serving.services.oip.tensors import MAX_ELEMENTS
 
 PLATFORM = "triptych"
 

@@ -5,13 +5,14 @@ output, the output's parameter `classification`, as in Triton's extension, asks 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.bundle.manifest.tensors import DATATYPES, NUMPY
+from triptych_serving.bundle.manifest.tensors import BYTES, DATATYPES, NUMPY
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.rpc.call_context import GrpcContext, ModelUseScope
@@ -19,7 +20,6 @@ from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.runtime.session import Array
 from triptych_serving.services.oip.tensors import (
-    BYTES,
     Buffer,
     check_outputs,
     check_parameters,
@@ -27,6 +27,7 @@ from triptych_serving.services.oip.tensors import (
     encode,
     own_values,
     raw_contents,
+    texts_of,
 )
 
 CLASSES = "classification"
@@ -45,19 +46,22 @@ async def infer_tensors(
     """
     arrival = Arrival.now(context)
     check_outputs(request.outputs, (CLASSES,), f"there may be {CLASSES!r}; shared memory is not supported")
-    inputs, files = inputs_from(request)
+    inputs, files = inputs_from(request, model.text_inputs)
     with ModelUseScope(model) as use:
         for name, images in files.items():
             inputs[name] = await asyncio.to_thread(model.read_images, name, images)
         work = model.prepare(inputs, [output.name for output in request.outputs])
         await EngineCall.run(model.engine, work, arrival, use)
-    results = next(work.read())
-    limit.check_response(sum(array.nbytes for array in results.values()))
-    return response_to(request, model, results)
+    response, contents = response_to(request, model, next(work.read()))
+    limit.check_response(sum(map(len, contents)))
+    return response, contents
 
 
-def inputs_from(request: pb.ModelInferRequest) -> tuple[dict[str, Array], dict[str, Sequence[bytes]]]:
-    """Unpack the input tensors of a request, and those of BYTES; large ones are views of its contents.
+def inputs_from(request: pb.ModelInferRequest, texts: Container[str]) -> tuple[dict[str, Array], dict[str, Sequence[bytes]]]:
+    """Unpack the input tensors of a request, and files for them; large ones are views of its contents.
+
+    Args:
+        texts: names of the inputs of texts; BYTES for others are files.
 
     Raises:
         InvalidInputError: a tensor is malformed, or there are two of a name; names it.
@@ -67,7 +71,7 @@ def inputs_from(request: pb.ModelInferRequest) -> tuple[dict[str, Array], dict[s
     for tensor, raw in zip(request.inputs, raw_contents(request), strict=True):
         if tensor.name in inputs or tensor.name in files:
             raise InvalidInputError(tensor.name, "there are two inputs of this name")
-        if tensor.datatype == BYTES:
+        if tensor.datatype == BYTES and tensor.name not in texts:
             files[tensor.name] = elements_of(tensor, raw)
         else:
             inputs[tensor.name] = _array(tensor, raw)
@@ -93,7 +97,8 @@ def response_to(
             contents.append(packed)
             continue
         response.outputs.add(name=name, datatype=DATATYPES[array.dtype], shape=array.shape)
-        contents.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        flat = np.ascontiguousarray(array).reshape(-1)
+        contents.append(flat.view(np.uint8).data if array.dtype != object else encode(flat, 1, BYTES)[1])
     return response, contents
 
 
@@ -105,9 +110,15 @@ def _array(tensor: InferInputTensor, raw: bytes | None) -> Array:
     if min(shape, default=1) < 0:
         raise InvalidInputError(name, f"shape {list(shape)[:8]} has a negative size")
     kind, count = np.dtype(NUMPY[tensor.datatype]), prod(shape)
-    if raw is not None and len(raw) != count * kind.itemsize:
+    values: Any
+    if tensor.datatype == BYTES:
+        values = texts_of(tensor, raw)
+    elif raw is None:
+        values = own_values(tensor, count)
+    elif len(raw) != count * kind.itemsize:
         raise InvalidInputError(name, f"its raw contents have {len(raw):,} bytes, its shape needs {count * kind.itemsize:,}")
-    values = own_values(tensor, count) if raw is None else np.frombuffer(raw, kind)
+    else:
+        values = np.frombuffer(raw, kind)
     try:
         return np.asarray(values, kind).reshape(shape)
     except (OverflowError, ValueError) as error:  # more than 8 or 16 bits, whose field has 32; a shape that numpy cannot have

@@ -10,6 +10,7 @@ from typing import Any
 
 from triptych.decoding import DecodingOptions
 from triptych_serving.bundle import manifest
+from triptych_serving.bundle.manifest.tensors import BYTES
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import TextRow
 from triptych_serving.errors import InvalidInputError
@@ -36,7 +37,7 @@ from triptych_serving.services.oip.parameters import (
     type_of_option,
 )
 from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, RunTask, TaskCalls, TaskResults
-from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, UINT32, InputSpec, InputTensors, element_bytes
+from triptych_serving.services.oip.tensors import FP32, INT64, UINT32, InputSpec, InputTensors, element_bytes
 from triptych_serving.services.text_calls import TextQuery
 from triptych_serving.services.translation_calls import TranslationQuery
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.bundle.manifest.tensors import NUMPY
+from triptych_serving.bundle.manifest.tensors import BYTES, NUMPY
 from triptych_serving.errors import InvalidInputError
 
-BYTES, FP32, INT64, UINT32 = "BYTES", "FP32", "INT64", "UINT32"
+FP32, INT64, UINT32 = "FP32", "INT64", "UINT32"
 FILL: dict[str, Any] = {FP32: 0.0, INT64: -1, UINT32: 0}  # pads ragged results to a rectangle; of BYTES, empty elements do
 # Where a tensor that is not raw has its values.
 CONTENTS: Mapping[str, str] = {
@@ -80,8 +80,7 @@ def count_of(name: str, shape: Sequence[int]) -> int:
     """
     if not shape or len(shape) > 2 or tuple(shape[1:]) not in ((), (1,)):
         raise InvalidInputError(name, f"shape {_format(shape)} is not [n] or [n, 1]")
-    if not 1 <= shape[0] <= MAX_ELEMENTS:
-        raise InvalidInputError(name, f"shape {_format(shape)} has {shape[0]:,} elements, must have 1 to {MAX_ELEMENTS:,}")
+    _check_count(name, shape)
     return shape[0]
 
 
@@ -197,6 +196,14 @@ def elements_of(tensor: InferInputTensor, raw: bytes | None) -> Sequence[bytes]:
     return list(own_values(tensor, count)) if raw is None else unpack(name, raw, count)
 
 
+def texts_of(tensor: InferInputTensor, raw: bytes | None) -> list[str]:
+    """Decode a BYTES tensor of any shape. Raises InvalidInputError: its shape and contents do not fit, or are not UTF-8."""
+    _check_count(tensor.name, tensor.shape)
+    count = prod(tensor.shape)
+    elements = own_values(tensor, count) if raw is None else unpack(tensor.name, raw, count)
+    return [_decode(f"{tensor.name}[{index}]", element) for index, element in enumerate(elements)]
+
+
 def own_values(tensor: InferInputTensor, count: int) -> Sequence[Any]:
     """Return the elements of a tensor that is not raw. Raises InvalidInputError: they are of another type, or not `count`."""
     field = CONTENTS.get(tensor.datatype, "")
@@ -207,6 +214,11 @@ def own_values(tensor: InferInputTensor, count: int) -> Sequence[Any]:
     if len(values) != count:
         raise InvalidInputError(tensor.name, f"its contents have {len(values):,} elements, its shape has {count:,}")
     return values
+
+
+def _check_count(name: str, shape: Sequence[int]) -> None:
+    if not 1 <= (count := prod(shape)) <= MAX_ELEMENTS:
+        raise InvalidInputError(name, f"shape {_format(shape)} has {count:,} elements, must have 1 to {MAX_ELEMENTS:,}")
 
 
 def _decode(field: str, element: bytes) -> str:

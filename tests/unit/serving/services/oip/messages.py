@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.services.oip.tensors import BYTES, encode
+from triptych_serving.bundle.manifest.tensors import BYTES
+from triptych_serving.services.oip.tensors import encode
 
 
 def pack(elements: Sequence[bytes]) -> bytes:

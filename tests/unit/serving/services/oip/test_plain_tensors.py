@@ -15,7 +15,7 @@ from triptych_serving.services.oip.plain_tensors import infer_tensors
 
 
 class Model:
-    name, version = "images", 1
+    name, version, text_inputs = "images", 1, ()
 
     def __init__(self, leases: ModelLeases) -> None:
         self._leases, self.in_use = leases, False

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 
+from triptych_serving.bundle.manifest.tensors import BYTES
 from triptych_serving.errors import InvalidInputError, TooLargeError
 from triptych_serving.services.oip.tensors import (
-    BYTES,
     FP32,
     INT64,
     MAX_ELEMENTS,
