@@ -23,11 +23,12 @@ from triptych_export.huggingface.folder import CONFIG, Folder
 from triptych_export.onnx_files.checks import graph_inputs, graphs_of, tensors_of
 from triptych_export.onnx_files.divisions import guard_divisions
 from triptych_export.onnx_files.layout import OnnxFile
+from triptych_export.onnx_files.scikit_learn import replace_locales, replace_maps
 from triptych_export.onnx_files.trial import try_run
 from triptych_serving.bundle.manifest import TENSORS
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.bundle.manifest.tensors import BYTES, DATATYPES, NUMPY, TensorSpec, as_objects
-from triptych_serving.runtime.session import Session
+from triptych_serving.runtime.session import CANNOT_LOAD, Session
 
 MOST_VALUES = 1 << 24  # of generated inputs: with many free dimensions, large sizes would fill the memory
 # Sizes of free dimensions after the first that are tried where no samples are given: most graphs take any, some only multiples.
@@ -57,6 +58,7 @@ class TensorsFamily:
         self.precision, self.file = next(iter(files.items()))
         self.default_precisions = (self.precision,)
         self.provenance: Mapping[str, Any] = {"onnx_file": self.file.path.name, "producer": self.file.model.producer_name}
+        labels_of = replace_maps(self.file.model)
         inputs = graph_inputs(self.file.model)
         if not inputs:
             raise SourceError(f"{self.file.path}: the model has no inputs; its outputs are constants, which need no server")
@@ -79,6 +81,8 @@ class TensorsFamily:
                 self.provenance = {**self.provenance, "image_files_not_carried_over": str(error)}
         if folder.has(LABELS_FILE):
             self._add_labels(folder)
+        elif len(labels_of) == 1:
+            [(self.members["labels"], self.labels)] = labels_of.items()
 
     def describe(self) -> Description:
         rows = {f"input {name}": _text(spec) for name, spec in self.inputs.items()}
@@ -98,6 +102,8 @@ class TensorsFamily:
         folder.mkdir()
         if count := guard_divisions(self.file.model):
             self.provenance = {**self.provenance, "guarded_integer_divisions": count}
+        if count := replace_locales(self.file.model):
+            self.provenance = {**self.provenance, "replaced_locales": count}
         write_kept_graph(self.file.model, self.file.path.parent, folder, self.precision)
         members = {self.precision: {"graph": f"graph.{self.precision}.onnx"}}
         if self.labels:
@@ -150,6 +156,8 @@ class TensorsFamily:
         try:
             found = try_run(self.file.path, samples, self.file.bytes, first=True)
         except SourceError as error:
+            if CANNOT_LOAD in str(error):
+                raise
             wanted = ", ".join(f"{name} {_text(spec)}" for name, spec in self.inputs.items())
             remedy = f"if it needs other inputs than random ones, pass --valid SAMPLE.npz with the arrays {wanted}"
             raise SourceError(f"{error}; {remedy}") from error
@@ -261,9 +269,7 @@ def _spec(one: ValueInfoProto) -> TensorSpec:
     """Return datatype and shape; raises SourceError if it is no tensor of numbers."""
     kind = one.type.tensor_type
     if not one.type.HasField("tensor_type"):
-        problem = f"it is no tensor, but of the kind {one.type.WhichOneof('value')}"
-        remedy = "where it has probabilities, convert the classifier with zipmap=False (an option of skl2onnx and onnxmltools)"
-        raise SourceError(f"tensor {one.name!r:.60}: {problem}; {remedy}")
+        raise SourceError(f"tensor {one.name!r:.60}: it is no tensor, but of the kind {one.type.WhichOneof('value')}")
     try:
         datatype = DATATYPES[helper.tensor_dtype_to_np_dtype(kind.elem_type)]
     except (KeyError, TypeError, ValueError) as error:

@@ -74,6 +74,8 @@ def _read(path: Path) -> list[dict[str, NDArray[Any]]]:
 
 
 def _storable(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype == object and isinstance(next(array.flat, None), dict):  # of ZipMap, in the order of the labels
+        return np.array([list(one.values()) for one in array], np.float32)
     return array.astype(str) if array.dtype == object else array
 
 

@@ -64,6 +64,7 @@ NO_LIBRARIES = (
     "the runtime's CUDA provider cannot be used: the libraries that it needs (CUDA, cuDNN) are missing or of another version "
     "than it was built with; see stderr for details"
 )
+CANNOT_LOAD = "the runtime cannot load it"
 NO_ROOM = ("out of memory", "Failed to allocate memory", "Available memory of", "bad_alloc")  # parts of the runtime's messages
 # A model whose one operator is Identity, from x to y, float32 [1].
 IDENTITY = (
@@ -324,7 +325,7 @@ def _open_on_cpu(
             opened = _open_on_cpu(path, threads, entries, None)
             logger.warning("%s: the runtime rejects the kernels of %s, its own are used: %s", path.name, kernels.name, error)
             return opened
-        raise BundleError(path, [f"the runtime cannot load it: {error}"]) from error
+        raise BundleError(path, [f"{CANNOT_LOAD}: {error}"]) from error
 
 
 def _open_on_gpu(path: Path, place: SessionPlace) -> ort.InferenceSession:
@@ -356,7 +357,7 @@ def _refusal(path: Path, place: SessionPlace, error: Exception) -> ServingError:
     if place.captures:  # then an unusable provider looks like missing operators
         with suppress(BundleError):
             _open_on_gpu(path, replace(place, captures=False))
-    return BundleError(path, [f"the runtime cannot load it on {device}: {error}"])
+    return BundleError(path, [f"{CANNOT_LOAD} on {device}: {error}"])
 
 
 def lacks_memory(error: BaseException | None) -> bool:

@@ -21,6 +21,7 @@ from triptych_export.families import tensors
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder
 from triptych_export.onnx_files.layout import find_graphs
+from triptych_export.onnx_files.scikit_learn import replace_locales
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import read_manifest
 from triptych_serving.errors import BundleError, InvalidInputError
@@ -380,7 +381,7 @@ def test_a_missing_shape_is_that_of_the_samples(tmp_path: Path) -> None:
             TensorProto.BFLOAT16,
             "tensor 'y': its type is BFLOAT16; supported: BOOL, INT8, .*BYTES; add",
         ),
-        ([("SequenceConstruct", "x x", "y")], {"x": [1]}, {}, FLOAT, "tensor 'y': .* sequence_type; .*zipmap=False"),
+        ([("SequenceConstruct", "x x", "y")], {"x": [1]}, {}, FLOAT, "tensor 'y': .* sequence_type"),
     ],
 )
 def test_plain_tensors_that_cannot_be_served_are_named(
@@ -458,6 +459,36 @@ def test_texts_are_words_that_the_graph_knows(mixes_rows: bool, samples: bool, t
     np.savez(tmp_path / "sample.npz", x=texts.astype(object))
     with pytest.raises(SourceError, match=r"it holds objects; save texts with array\.astype\(str\)"):
         export(tmp_path / "words.onnx", ExportOptions(tmp_path / "models", valid=[str(tmp_path / "sample.npz")]), print)
+
+
+@pytest.mark.parametrize("labels", [["cat", "dog"], [3, 12]])
+def test_maps_of_probabilities_become_columns_with_labels(labels: list[Any], tmp_path: Path) -> None:
+    """What skl2onnx writes by default; the original file's maps are compared with the columns."""
+    kind = "strings" if labels[0] == "cat" else "int64s"
+    names = {f"classlabels_{kind}": labels}
+    node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", **names)
+    key = TensorProto.STRING if labels[0] == "cat" else INT64
+    maps = helper.make_sequence_type_proto(helper.make_map_type_proto(key, helper.make_tensor_type_proto(FLOAT, [])))
+    graph = helper.make_graph([node], "graph", values({"x": ["rows", 2]}), [helper.make_value_info("y", maps)])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("ai.onnx.ml", 1)], ir_version=8), tmp_path / "maps.onnx"
+    )
+    with closing(TensorModel("maps", 1, open_bundle(exported(tmp_path / "maps.onnx", tmp_path)))) as model:
+        assert (model.manifest.batches, model.labels) == (True, tuple(map(str, labels)))
+        found = model.run({"x": np.float32([[0.25, 0.75]])})["y"]
+        assert [(one.label, one.score) for one in model.rank("y", found, 1)[0]] == [(str(labels[1]), 0.75)]
+
+
+def test_locales_that_servers_lack_are_replaced() -> None:
+    def normalizer(**attributes: str) -> onnx.NodeProto:
+        return helper.make_node("StringNormalizer", ["x"], ["y"], case_change_action="LOWER", **attributes)
+
+    nodes = [normalizer(), normalizer(locale="en_US"), normalizer(locale="de_DE.UTF-8")]
+    shape = {"x": ["rows"]}, {"y": ["rows"]}
+    model = onnx_model(nodes, *(values(one, TensorProto.STRING) for one in shape), opset=17)
+    assert replace_locales(model) == 2
+    found = [{one.name: one.s for one in node.attribute}["locale"] for node in model.graph.node]
+    assert found == [b"C.UTF-8", b"C.UTF-8", b"de_DE.UTF-8"]
 
 
 def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
