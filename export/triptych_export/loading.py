@@ -29,6 +29,7 @@ from triptych_export.huggingface.gguf import SUFFIX, open_gguf
 from triptych_export.huggingface.static_embeddings import is_word_file, load_static_folder, load_word_file, static_kind
 from triptych_export.onnx_files.decoder import OnnxDecoder
 from triptych_export.onnx_files.layout import FOLDERS, find_graphs, has_graphs
+from triptych_export.onnx_files.layout import SUFFIX as ONNX_SUFFIX
 from triptych_export.onnx_files.weights import weight_graphs
 from triptych_export.options import ExportOptions
 from triptych_export.original import compare_with_original
@@ -112,6 +113,8 @@ def open_checkpoint(name: str, options: ExportOptions, scratch: Path) -> Opened:
     if _is_kept(Path(name)):
         _refuse_labels(Path(name), options)
         return _open_graphs(Path(name), options)
+    if name.endswith(ONNX_SUFFIX) and not Path(name).exists():
+        raise SourceError(f"{name}: there is no such file")
     if options.config_from:
         raise SourceError(f"config_from: only for ONNX files; {name} is none")
     if is_word_file(Path(name)):

@@ -34,6 +34,7 @@ MOST_VALUES = 1 << 24  # of generated inputs: with many free dimensions, large s
 # Sizes of free dimensions after the first that are tried where no samples are given: most graphs take any, some only multiples.
 SIZES = (16, 1, 32, 48, 64, 128, 224, 512)
 HIGHEST = (256, 2)  # integers below: bytes, then flags
+IMAGES, COLOURS = 4, 3  # dimensions of images, of which either the second or the last are colours
 SEED = 27
 ROWS, MOST_ROWS = 3, 8  # that are compared, alone and together; more than the first number only if these are too similar
 TOLERANCE = 1e-4  # relative to the largest value of a tensor, between rows alone and together
@@ -67,7 +68,7 @@ class TensorsFamily:
         self.outputs = {one.name: _spec(one) for one in self.file.model.graph.output}
         words = {word.decode(errors="ignore") for word in _words(self.file.model.graph)}
         self.words = np.array(sorted(words) or ["a", "b"], object)
-        self.drawn: tuple[int, int] | None = None  # size and highest value of generated samples
+        self.drawn: tuple[int, int, int] | None = None  # of generated samples: size, highest value, and axis of colours
         self.expected: list[dict[str, NDArray[Any]]] = []
         self.batches = False
         self.members: dict[str, Any] = {}
@@ -148,11 +149,10 @@ class TensorsFamily:
 
     def _generated(self) -> tuple[list[dict[str, NDArray[Any]]], list[dict[str, NDArray[Any]]]]:
         """Return random inputs that the file accepts, and their outputs."""
-        fitting = (size for size in SIZES if size == 1 or self._values(size) <= MOST_VALUES)
-        samples, drawn = [], list(product(fitting, HIGHEST))
-        for size, most in drawn:
-            generator = np.random.default_rng(SEED)
-            samples.append(self._random(size, most, generator))
+        images = any(len(spec.shape) == IMAGES and -1 in spec.shape[1::2] for spec in self.inputs.values())
+        choices = product(SIZES, HIGHEST, (0, 1, 3) if images else (0,))
+        drawn = [one for one in choices if one[0] == 1 or self._values(one[0], one[2]) <= MOST_VALUES]
+        samples = [self._random(*one, np.random.default_rng(SEED)) for one in drawn]
         try:
             found = try_run(self.file.path, samples, self.file.bytes, first=True)
         except SourceError as error:
@@ -165,15 +165,28 @@ class TensorsFamily:
         self.drawn = drawn[last]
         return [samples[last]], [found[last]]
 
-    def _values(self, size: int) -> int:
+    def _values(self, size: int, colours: int) -> int:
         """Return the number of values of generated inputs."""
-        return sum(prod(_sizes(spec, size)) for spec in self.inputs.values())
+        return sum(prod(self._sizes(name, size, colours)) for name in self.inputs)
 
-    def _random(self, size: int, most: int, generator: np.random.Generator) -> dict[str, NDArray[Any]]:
+    def _sizes(self, name: str, size: int, colours: int) -> list[int]:
+        """Return the shape of one row of an input, with this size in free dimensions.
+
+        Of images, the axis `colours`, if it is not 0, has three, and those that are made of files have their own size.
+        """
+        shape, image = self.inputs[name].shape, self.members.get("image", {})
+        free = [1, *[size] * (len(shape) - 1)]
+        if image.get("input") == name:
+            free[1:] = COLOURS, image["height"], image["width"]
+        elif colours and len(shape) == IMAGES:
+            free[colours] = COLOURS
+        return [one if one > 0 else free[axis] for axis, one in enumerate(shape)]
+
+    def _random(self, size: int, most: int, colours: int, generator: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Return a random array for each input; texts are some that the graph stores: to it, others are alike."""
         arrays = {}
         for name, spec in self.inputs.items():
-            sizes, kind = _sizes(spec, size), np.dtype(NUMPY[spec.datatype])
+            sizes, kind = self._sizes(name, size, colours), np.dtype(NUMPY[spec.datatype])
             if spec.datatype == BYTES:
                 arrays[name] = np.array(generator.choice(self.words, sizes), object)
             elif kind.kind == "f":
@@ -303,11 +316,6 @@ def _reconciled(declared: Sequence[int], found: Sequence[int]) -> tuple[int, ...
 
 def _text(spec: TensorSpec) -> str:
     return f"{spec.datatype} [{', '.join('any' if size < 0 else str(size) for size in spec.shape)}]"
-
-
-def _sizes(spec: TensorSpec, size: int) -> list[int]:
-    """Return the shape of one row, with this size in free dimensions."""
-    return [one if one > 0 else 1 if axis == 0 else size for axis, one in enumerate(spec.shape)]
 
 
 def _words(graph: GraphProto) -> Iterator[bytes]:

@@ -20,10 +20,11 @@ def run(*arguments: str) -> Result:
     ("arguments", "message"),
     [
         (("none",), "none: not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de"),
+        (("models/none.onnx",), "models/none.onnx: there is no such file"),
         ((str(HERE / "checkpoint"), "--valid", "none.tsv"), "none.tsv: cannot be read: No such file or directory"),
         ((str(HERE / "checkpoint"), "--shortlist", "none.tsv"), "none.tsv: cannot be read: No such file or directory"),
     ],
-    ids=["checkpoint", "sentences", "pairs"],
+    ids=["checkpoint", "file", "sentences", "pairs"],
 )
 def test_what_cannot_be_exported_is_one_line_and_a_failure(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     result = run(*arguments, "--out", str(tmp_path / "models"))

@@ -333,6 +333,20 @@ def test_generated_inputs_are_not_larger_than_the_limit(tmp_path: Path, monkeypa
     assert {one["x"].shape for one in tried} == {(1, 16), (1, 1)}
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_images_of_any_size_have_three_colours(last: bool, tmp_path: Path) -> None:
+    """Optimum's files declare four free dimensions; the graph takes no other number of colours."""
+    turned = helper.make_node("Transpose", ["x"], ["first"], perm=[0, 3, 1, 2] if last else [0, 1, 2, 3])
+    nodes = [turned, helper.make_node("Conv", ["first", "kernel"], ["y"])]
+    shape, path = ["rows", "a", "b", "c"], tmp_path / "conv.onnx"
+    model = onnx_model(
+        nodes, values({"x": shape}), values({"y": shape}), {"kernel": np.ones((2, 3, 1, 1), np.float32)}, opset=17
+    )
+    onnx.save(model, path)
+    with closing(TensorModel("conv", 1, open_bundle(exported(path, tmp_path)))) as served:
+        assert (served.manifest.inputs["x"].shape, served.manifest.batches) == ((-1,) * 4, True)
+
+
 @pytest.mark.parametrize(
     ("members", "problem"),
     [
