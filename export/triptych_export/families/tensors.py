@@ -66,6 +66,8 @@ class TensorsFamily:
         self.samples = [_read_sample(Path(path), [one.name for one in inputs]) for path in samples]
         self.inputs = {one.name: _input_spec(one, self.samples) for one in inputs}
         self.outputs = {one.name: _spec(one) for one in self.file.model.graph.output}
+        self.names = {one.name: [size.dim_param for size in one.type.tensor_type.shape.dim] for one in inputs}
+        self.rows = {names[0] for names in self.names.values() if names} - {""}  # names of the dimension of rows
         words = {word.decode(errors="ignore") for word in _words(self.file.model.graph)}
         self.words = np.array(sorted(words) or ["a", "b"], object)
         self.drawn: tuple[int, int, int] | None = None  # of generated samples: size, highest value, and axis of colours
@@ -175,7 +177,7 @@ class TensorsFamily:
         Of images, the axis `colours`, if it is not 0, has three, and those that are made of files have their own size.
         """
         shape, image = self.inputs[name].shape, self.members.get("image", {})
-        free = [1, *[size] * (len(shape) - 1)]
+        free = [1 if axis == 0 or dimension in self.rows else size for axis, dimension in enumerate(self.names[name])]
         if image.get("input") == name:
             free[1:] = COLOURS, image["height"], image["width"]
         elif colours and len(shape) == IMAGES:

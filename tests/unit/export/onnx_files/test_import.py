@@ -333,6 +333,19 @@ def test_generated_inputs_are_not_larger_than_the_limit(tmp_path: Path, monkeypa
     assert {one["x"].shape for one in tried} == {(1, 16), (1, 1)}
 
 
+def test_the_dimension_of_rows_may_be_another_than_the_first(tmp_path: Path) -> None:
+    """Such as that of the state of an LSTM, which must have as many rows as the input."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "weights"], ["product"]),
+        helper.make_node("ReduceMean", ["state"], ["mean"], axes=[0], keepdims=0),
+        helper.make_node("Concat", ["product", "mean"], ["y"], axis=1),
+    ]
+    path, inputs = tmp_path / "state.onnx", {"x": ["batch", "length"], "state": [2, "batch", 4]}
+    weights = np.ones((16, 4), np.float32)
+    onnx.save(onnx_model(nodes, values(inputs), values({"y": ["batch", 8]}), {"weights": weights}, opset=17), path)
+    assert read_manifest(exported(path, tmp_path)).inputs["state"].shape == (2, -1, 4)
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_images_of_any_size_have_three_colours(last: bool, tmp_path: Path) -> None:
     """Optimum's files declare four free dimensions; the graph takes no other number of colours."""
