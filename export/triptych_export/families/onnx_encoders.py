@@ -129,8 +129,9 @@ class OnnxEncoder(ABC):
         reference: list[Outputs] | None = None
         for precision, file in self.files.items():
             say(f"comparing with {file.path.name}")
+            own = self._originals(file)  # before the session: what is wrong with the file is an error of the file
             session = Session(folder / f"graph.{precision}.onnx")
-            own, alone = self._originals(file), self._run(session, 1)
+            alone = self._run(session, 1)
             reference = reference or own
             if precision == "fp32":
                 report = check_answers(own, partial(self._run, session))
@@ -314,10 +315,13 @@ class OnnxImageClassifier(OnnxEncoder):
         return answer_images_in_session(session, self.images, size, len(self.labels))
 
     def _originals(self, file: OnnxFile) -> list[Outputs]:
-        mean, std = (np.array(values, np.float32)[:, None, None] for values in (self.image.mean, self.image.std))
-        [name] = [one.name for one in graph_inputs(file.model)]
-        feeds = [{name: ((pixels.transpose(2, 0, 1).astype(np.float32) / 255 - mean) / std)[None]} for pixels in self.images]
-        logits = [next(iter(outputs.values()))[0] for outputs in try_run(file.path, feeds, file.bytes)]
+        # In the order of the adapter's nodes: int8 graphs round pixels, so that the last bit can change the results.
+        mean, std = (np.array([255 * one for one in values], np.float32) for values in (self.image.mean, self.image.std))
+        [given] = graph_inputs(file.model)
+        kind = helper.tensor_dtype_to_np_dtype(given.type.tensor_type.elem_type)
+        scaled = [((pixels - mean) / std).astype(kind) for pixels in self.images]
+        feeds = [{given.name: pixels.transpose(2, 0, 1)[None]} for pixels in scaled]
+        logits = [next(iter(outputs.values()))[0].astype(np.float32) for outputs in try_run(file.path, feeds, file.bytes)]
         if len(logits[0]) != len(self.labels):
             raise SourceError(f"{file.path}: {len(logits[0])} classes, config.json names {len(self.labels)}")
         return [{"probabilities": softmax(row[None])[0]} for row in logits]

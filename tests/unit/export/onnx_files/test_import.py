@@ -438,6 +438,34 @@ def test_shapes_that_outputs_declare_wrongly_are_those_of_results(
         assert model.run({"x": np.float32([[1, -2, 3]] * 2)})["y"].tolist() == [[1, 0, 3]] * 2
 
 
+@pytest.mark.parametrize("kind", [FLOAT, TensorProto.FLOAT16])
+def test_classifiers_get_the_same_pixels_as_their_files(kind: int, tmp_path: Path) -> None:
+    """The last bit of a pixel changes the results, as where int8 graphs round it; inputs and outputs may have 16 bits."""
+    node = helper.make_node
+    nodes = [
+        node("Cast", ["pixel_values"], ["whole"], to=FLOAT),
+        node("Mul", ["whole", "much"], ["large"]),
+        node("Sin", ["large"], ["rounded"]),
+        node("Mul", ["rounded", "signs"], ["changed"]),
+        node("ReduceSum", ["changed", "axes"], ["sums"], keepdims=0),
+        node("Cast", ["sums"], ["logits"], to=kind),
+    ]
+    signs = np.random.default_rng(1).normal(0, 0.1, (3, 8, 8)).astype(np.float32)
+    inputs, outputs = (values(one, kind) for one in ({"pixel_values": ["rows", 3, 8, 8]}, {"logits": ["rows", 3]}))
+    constants = {"signs": signs, "axes": np.array([2, 3]), "much": np.float32(1e4), "most_weights": np.ones((64, 64), np.int8)}
+    path = tmp_path / "files/model.onnx"
+    path.parent.mkdir()
+    onnx.save(onnx_model(nodes, inputs, outputs, constants, opset=17), path)
+    labels = {str(number): f"label {number}" for number in range(3)}
+    write_json(
+        path.parent / "config.json", {"architectures": ["ViTForImageClassification"], "model_type": "vit", "id2label": labels}
+    )
+    processor = {"image_processor_type": "ViTImageProcessor", "size": {"height": 8, "width": 8}}
+    means = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+    write_json(path.parent / "preprocessor_config.json", {**processor, **means})
+    assert read_manifest(exported(path.parent, tmp_path)).task == "image-classification"
+
+
 def test_shapes_inside_a_graph_are_kept(tmp_path: Path) -> None:
     """The runtime fuses nodes by them: without them PP-OCRv6's recognizer did not give the same bits."""
     nodes = [("Relu", "x", "inside"), ("Neg", "inside", "y")]
