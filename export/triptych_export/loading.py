@@ -217,7 +217,7 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
         if options.precisions is None:
             shipped = (*shipped[:1], INT8_CACHES, *shipped[1:])
         loaded = replace(loaded, lowers_capitals=options.lower_capitals)
-        return TranslationFamily(loaded, pairs, read_pairs(options.shortlist), shipped, ours and options.allow_untrained)
+        return TranslationFamily(loaded, pairs, read_pairs(options.shortlist), shipped, options.allow_untrained)
     _refuse_of_translation(folder, options)
     if isinstance(loaded, GenerationSource):
         if options.translation_languages:

@@ -40,7 +40,7 @@ class ExportOptions:
     ignore_config: Sequence[str] = ()
     # Export a checkpoint that computes something else than in transformers; the model card records it.
     allow_different: bool = False
-    # Accept a translation model trained here that has learnt too little for a meaningful parity check.
+    # Accept a translation model that gives too few different texts for a meaningful parity check.
     allow_untrained: bool = False
     # Folder with config.json and the tokenizer or image processor of ONNX files that have none beside them.
     config_from: Path | None = None

@@ -207,7 +207,8 @@ class TranslationFamily:
             prefixes = [self.languages.framing.forced] * len(chosen)
         else:
             chosen, prefixes = draw_sentences(self.source, self._random_sentences)
-        return make_framed_sample(model, chosen, prefixes, min(RANDOM_LENGTH, longest), suppressed_tokens(self.source))
+        suppressed = suppressed_tokens(self.source)
+        return make_framed_sample(model, chosen, prefixes, min(RANDOM_LENGTH, longest), suppressed, self.untrained)
 
     @property
     def _random_sentences(self) -> int:

@@ -70,19 +70,26 @@ def make_sample(model: TranslationModel, sources: Sequence[Ids], max_length: int
 
 
 def make_framed_sample(
-    model: Seq2Seq, sources: Sequence[Ids], prefixes: Sequence[tuple[int, ...]], max_length: int, suppressed: tuple[int, ...]
+    model: Seq2Seq,
+    sources: Sequence[Ids],
+    prefixes: Sequence[tuple[int, ...]],
+    max_length: int,
+    suppressed: tuple[int, ...],
+    untrained: bool = False,
 ) -> ParitySample:
     """Decode framed `sources` in PyTorch, each with its prefix; for models trained elsewhere.
+
+    An `untrained` one, or one that answers with labels, may give few distinct translations.
 
     Raises:
         SourceError: fewer than half of the translations are distinct.
     """
     expected = translate_framed(model, sources, prefixes, max_length, suppressed)
     distinct = len(set(map(tuple, expected)))
-    if 2 * distinct < len(sources):
+    if 2 * distinct < len(sources) and not untrained:
         raise SourceError(
             f"parity: the model gives {distinct} distinct translations of {len(sources)} sentences, at least half are needed; "
-            f"pass sentences of the model's own domain with --valid"
+            f"pass sentences of the model's own domain with --valid or, if it answers with a few labels, add --allow-untrained"
         )
     return ParitySample(sources, expected, max_length, prefixes, find_ties(model, sources, expected, suppressed))
 

@@ -104,7 +104,7 @@ from triptych_cli.common.options import refuse_given, text_of
 @click.option(
     "--allow-untrained",
     is_flag=True,
-    help="Export a translation model even if it has learnt too little for a meaningful comparison.",
+    help="Export a translation model even if it gives too few different texts for a meaningful comparison.",
 )
 @click.option("--notes", callback=text_of, metavar="FILE", help="Markdown for the model card: data, licence, use.")
 @click.option(

@@ -74,9 +74,10 @@ def test_samples_that_prove_too_little_are_rejected(checkpoint: Checkpoint, sour
         make_sample(checkpoint.model, sources[:10] * 20, 10)
     assert len(make_sample(checkpoint.model, sources[:10] * 20, 10, untrained=True).expected) == 200
     with pytest.raises(
-        SourceError, match=r"gives 4 distinct translations of 12 sentences, at least half are needed; .* with --valid"
+        SourceError, match=r"gives 4 distinct translations of 12 sentences, at least half are needed; .* add --allow-untrained"
     ):
         make_framed_sample(checkpoint.model, sources[:4] * 3, [()] * 12, 10, ())
+    assert len(make_framed_sample(checkpoint.model, sources[:4] * 3, [()] * 12, 10, (), untrained=True).expected) == 12
     assert len(make_framed_sample(checkpoint.model, sources[:4] * 2, [()] * 8, 10, ()).expected) == 8
 
 
