@@ -23,6 +23,7 @@ SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"
 # First part of all names in weights that were saved from inside a wrapper: the wrapper.
 WRAPPERS = {"_orig_mod.": "torch.compile", "module.": "DataParallel", "base_model.model.": "PEFT"}
+OF_MORE = "; if torch.save wrote a model or a training's state, load it where it was made, and call the model's save_pretrained"
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # suffixes of norms in checkpoints converted from TensorFlow
 
 
@@ -94,6 +95,10 @@ class _SafeShard:
         return tensor
 
 
+class _OtherObjectError(Exception):
+    """A pickle does not map names to tensors."""
+
+
 class _PickleShard:
     """Pickle file, memory-mapped if it is a zip archive (PyTorch 1.6 and later)."""
 
@@ -103,7 +108,7 @@ class _PickleShard:
         except RuntimeError:
             self._tensors = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(self._tensors, dict) or not all(isinstance(t, Tensor) for t in self._tensors.values()):
-            raise ValueError("it does not map names to tensors")
+            raise _OtherObjectError
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
 
     def read(self, name: str) -> Tensor:
@@ -120,8 +125,10 @@ def _open(paths: list[Path], opener: type[_SafeShard] | type[_PickleShard]) -> d
         except FileNotFoundError:
             faults.append(f"{path.name} is missing")
         except pickle.UnpicklingError:
-            rule = "pickles are loaded weights-only"
-            faults.append(f"{path.name} holds more than weights, or is damaged: {rule}{pointer_remedy(path)}")
+            remedy = pointer_remedy(path) or OF_MORE
+            faults.append(f"{path.name} holds more than weights, or is damaged: pickles are loaded weights-only{remedy}")
+        except _OtherObjectError:
+            faults.append(f"{path.name} does not map names to tensors{OF_MORE}")
         except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
             faults.append(f"{path.name} is damaged or cut short ({one_line(error)}){pointer_remedy(path)}")
     if faults:

@@ -24,6 +24,7 @@ from triptych_export.huggingface.tokenizers.piece_tokenizer import Vocabulary, p
 from triptych_export.huggingface.tokenizers.special_tokens import CONFIG, SpecialTokens, read_special_tokens, special_token
 
 PIECES = "sentencepiece.bpe.model"
+SAVE_TOKENIZER = "save the tokenizer of the training there with transformers: save_pretrained"
 EXTRA_IDS = 100  # of T5, unless tokenizer_config.json says otherwise
 
 BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
@@ -204,7 +205,7 @@ def _t5(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
 
 def _only_fast(folder: Folder, _tokens: SpecialTokens) -> NoReturn:
     """Raise SourceError about a folder without the only file that says how its tokenizer cuts texts."""
-    raise SourceError(f"{folder.path}: no {FAST}; save the tokenizer with transformers, which writes it")
+    raise SourceError(f"{folder.path}: no {FAST}; {SAVE_TOKENIZER}")
 
 
 def _pegasus(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
@@ -234,17 +235,23 @@ def _languages(tokens: SpecialTokens, codes: Sequence[str]) -> Sequence[str]:
 
 
 def _read(folder: Folder, name: str) -> PieceModel:
-    if not folder.has(name):
-        raise SourceError(f"{folder.path}: no tokenizer, expected {FAST} or {name}")
+    _need(folder, name)
     return read_piece_model(folder.path / name)
+
+
+def _need(folder: Folder, name: str) -> None:
+    """Raise SourceError if a folder without tokenizer.json lacks the file `name`, too."""
+    if not folder.has(name):
+        raise SourceError(f"{folder.path}: no tokenizer, expected {FAST} or {name}; {SAVE_TOKENIZER}")
 
 
 def word_piece(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     """Load the tokenizer of vocab.txt (one token per line), without post-processor.
 
     Raises:
-        SourceError: vocab.txt cannot be read, or lacks the unknown token.
+        SourceError: vocab.txt is missing, cannot be read, or lacks the unknown token.
     """
+    _need(folder, "vocab.txt")
     path = folder.path / "vocab.txt"
     try:
         names = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -298,7 +305,7 @@ def read_names(folder: Folder, file: str) -> list[str]:
     """
     ids = folder.read_json(file)
     if ids is None:
-        raise SourceError(f"{folder.path}: missing {file}")
+        raise SourceError(f"{folder.path}: missing {file}; {SAVE_TOKENIZER}")
     if sorted(ids.values()) != list(range(len(ids))):
         raise SourceError(f"{folder.path / file}: its {len(ids):,} ids must be 0 to {len(ids) - 1:,}, each once")
     return sorted(ids, key=ids.__getitem__)

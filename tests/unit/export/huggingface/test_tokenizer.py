@@ -520,8 +520,10 @@ def test_unusable_files_are_rejected(tmp_path: Path, bpe: bytes, unigram: bytes)
     write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"})
     rejected(r"tokenizer_class: 'BertJapaneseTokenizer' is not supported without tokenizer\.json; supported: AlbertTokenizer, ")
     (tmp_path / "tokenizer_config.json").unlink()
-    write_json(tmp_path / "config.json", {"model_type": "t5"})
-    rejected(r"no tokenizer, expected tokenizer\.json or spiece\.model")
+    saved = "; save the tokenizer of the training there with transformers: save_pretrained$"
+    for kind, file in {"bert": r"vocab\.txt", "t5": r"spiece\.model"}.items():
+        write_json(tmp_path / "config.json", {"model_type": kind})
+        rejected(rf"no tokenizer, expected tokenizer\.json or {file}{saved}")
     (tmp_path / "spiece.model").write_bytes(b"no such thing")
     rejected(r"spiece\.model: not a SentencePiece model")
     (tmp_path / "spiece.model").write_bytes(train(SENTENCES, 60, "char"))
