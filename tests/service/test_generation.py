@@ -492,6 +492,19 @@ def test_texts_follow_a_schema_or_an_expression(served: Served, options: dict[st
     assert (set(cut.text), cut.finish_reason) == ({"a"}, FinishReason.LENGTH)
 
 
+def test_an_answer_by_a_schema_may_be_a_call_instead(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_template(served, "{{ tools | length if tools }}{{ messages[0].content }}", tmp_path, monkeypatch)
+    for seed in range(4):
+        options: dict[str, Any] = {"json_schema": PERSON, "max_tokens": 100, "sampling_topk": 0, "seed": seed}
+        [choice] = served.client.generate(QUESTION, tools=[WEATHER], **options).choices
+        if choice.tool_calls:
+            assert (choice.text, choice.tool_calls[0].name) == ("", "get_weather")
+        else:
+            assert json.loads(choice.text).keys() == {"name", "age"}
+    found = served.client.generate(QUESTION, tools=[WEATHER], tool_choice="required", json_schema=PERSON, max_tokens=80)
+    assert found.choices[0].tool_calls
+
+
 def test_openai_structured_outputs(served: Served, openai_client: openai.OpenAI) -> None:
     def ask(**rules: Any) -> str:
         shared: dict[str, Any] = {"model": "llama", "prompt": "x", "temperature": 0, "max_tokens": 100}

@@ -185,8 +185,9 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
-        """Functions that the answer of a chat may call, at most 128 with different names. Not with json_schema or regex. If the chat template
-        knows no tools, the first message describes them. A stream withholds what may become a call until its end.
+        """Functions that the answer of a chat may call, at most 128 with different names. Not with regex; with json_schema the answer is a call
+        or JSON by that schema. If the chat template knows no tools, the first message describes them. A stream withholds what may become a
+        call until its end.
         """
 
     def __init__(

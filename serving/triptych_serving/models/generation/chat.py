@@ -10,13 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Template, TemplateError, meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from triptych_serving.errors import BundleError, InvalidInputError
-from triptych_serving.models.generation.tools import Tool, ToolCall, plain_messages, read_object
+from triptych_serving.models.generation.tools import MARKS, Tool, ToolCall, plain_messages, read_object, with_calls
 from triptych_serving.text.tokenizers import Tokenizer, make_tokenizer
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -29,6 +29,8 @@ SPARE_CHARACTERS = 65_536
 STAND_INS = range(0xF0000, 0x10FFFE)
 # Variables of transformers that templates test for None.
 ABSENT: Mapping[str, None] = {"tools": None, "documents": None}
+# Special tokens that mark calls, in the JSON of a tokenizer.
+CALL_TOKEN = re.compile(rf'("content":"(?:{"|".join(map(re.escape, MARKS))})",[^{{}}]*"special":)true')
 TemplateValue = bool | int | float | str | None
 NO_VARIABLES: Mapping[str, TemplateValue] = MappingProxyType({})
 MAX_VARIABLES, MAX_VARIABLE_CHARACTERS = 16, 1_000
@@ -69,7 +71,9 @@ class ChatTemplate:
             raise BundleError(path, [f"not a chat template: {error}"]) from error
         self._variables = dict(variables)
         self.may_write_time = "strftime_now" in source  # equal chats may then become different prompts
-        self.has_tools = re.search(r"\btools\b", source) is not None
+        # Phi-4-mini's knows tools of messages alone: `message['tools']`.
+        self.has_tools = "tools" in meta.find_undeclared_variables(self._template.environment.parse(source))
+        self.has_calls = "tool_calls" in source  # else calls in earlier answers would be lost
 
     def render(
         self,
@@ -143,7 +147,8 @@ class ChatEncoder:
         self._template, self._tokenizer = template, tokenizer
         self.may_write_time = template.may_write_time
         content = tokenizer.to_str()
-        self._aware = make_tokenizer(content)
+        # Its texts show the marks of calls.
+        self._aware = make_tokenizer(CALL_TOKEN.sub(r"\1false", content))
         self._aware.encode_special_tokens = False
         # This scheme is for the beginning of a prompt, not of each text between two tokens.
         later = content.replace('"prepend_scheme":"first"', '"prepend_scheme":"never"')
@@ -167,6 +172,8 @@ class ChatEncoder:
         given, functions = template_messages(messages), [tool.describe() for tool in tools]
         if not self._template.has_tools:
             given, functions = plain_messages(given, functions), []
+        elif not self._template.has_calls:
+            given = [{**message, "content": with_calls(message)} for message in given]
         chat: list[Any] = [given, dict(variables), functions]
         text = "".join(_texts(chat))
         found, taken = set(self._pattern.findall(text)), set(text)
@@ -186,6 +193,11 @@ class ChatEncoder:
 
         prompt = self._template.render(*_with_texts(chat, hide))
         return self._split(prompt, {ord(stand_in): token for token, stand_in in stand_ins.items()})
+
+    @property
+    def call_decoder(self) -> Tokenizer:
+        """Decodes answers that may have calls: the marks of calls are text even if they are special tokens."""
+        return self._aware
 
     def _split(self, prompt: str, shown: Mapping[int, str]) -> list[int]:
         """Tokenize the texts between the special tokens, with the characters of `shown` replaced, as text."""

@@ -42,7 +42,7 @@ from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.scheduling.engine import Engine, run_rows
 from triptych_serving.scheduling.request import Finish, FrameTokens, Hypothesis, Row
 from triptych_serving.scheduling.wait_estimator import ExpectedCall
-from triptych_serving.text.tokenizers import is_unicode, read_tokenizer
+from triptych_serving.text.tokenizers import Tokenizer, is_unicode, read_tokenizer
 from triptych_serving.text.validation import NOT_UNICODE
 from triptych_text.steps import Steps, finish
 
@@ -126,7 +126,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
     def growing(self, prepared: PreparedGeneration) -> list[GrowingChoice]:
         """Return the choices of a stream, those of each prompt together."""
         return [
-            GrowingChoice(index, choice, prompt, self.tokenizer)
+            GrowingChoice(index, choice, prompt, self._decoder(prompt))
             for index, prompt in enumerate(prepared.prompts)
             for choice in range(len(prompt.rows))
         ]
@@ -181,9 +181,13 @@ class Generator(DecodeModel[PromptLaneFactory]):
             return None
         return ChatEncoder(ChatTemplate(bundle.path(chat.template), chat.variables), self.tokenizer)
 
+    def _decoder(self, prompt: PreparedPrompt) -> Tokenizer:
+        """Return the tokenizer that decodes the answers to a prompt."""
+        return self.chat.call_decoder if prompt.tools and self.chat else self.tokenizer
+
     def _choice(self, prompt: PreparedPrompt, row: Row, hypothesis: Hypothesis) -> GeneratedChoice:
         """Decode a hypothesis."""
-        builder = TextBuilder(self.tokenizer, row, prompt.stop)
+        builder = TextBuilder(self._decoder(prompt), row, prompt.stop)
         tokens = hypothesis.tokens[row.prompt :]
         builder.add(tokens, is_last=True)
         if row.grammar is not None and not builder.stopped:

@@ -10,7 +10,7 @@ from triptych_serving.bundle.manifest import IMAGE_GENERATION, TEXT_GENERATION, 
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.generation.chat import ChatMessage, TemplateValue
-from triptych_serving.models.generation.tools import AUTO, NONE, Tool, check_tools, forced_call
+from triptych_serving.models.generation.tools import AUTO, NONE, Tool, call_or_json, check_tools, forced_call
 from triptych_serving.models.request_cost import check_range
 from triptych_serving.models.translation.options import DEFAULTS, ModelDefaults, check_phrases, resolve_options
 
@@ -70,8 +70,11 @@ class GenerationRequest:
 
     def grammar(self) -> str:
         """Return these rules: a JSON schema, or of the field `regex` an expression."""
-        field = self.ruling_field
-        return forced_call(self.tools, self.tool_choice) if self.forces_call else getattr(self, field) if field else ""
+        if self.forces_call:
+            return forced_call(self.tools, self.tool_choice)
+        if self.json_schema and self.offered:
+            return call_or_json(self.offered, self.json_schema)
+        return self.json_schema or self.regex
 
     @property
     def work(self) -> int:
@@ -159,15 +162,14 @@ def resolve_generation(
 
 
 def check_functions(request: GenerationRequest) -> None:
-    """Check functions, and that they are for a chat without other rules. Raises InvalidInputError: names the field."""
+    """Check functions, and that they are for a chat without a regular expression. Raises InvalidInputError: names the field."""
     if not request.tools and request.tool_choice in ("", AUTO, NONE):
         return
     check_tools(request.tools, request.tool_choice)
     if not request.messages:
         raise InvalidInputError("tools", "apply to messages only")
-    if request.json_schema or request.regex:
-        other = "json_schema" if request.json_schema else "regex"
-        raise InvalidInputError("tools", f"are set beside {other}; send one of them")
+    if request.regex:
+        raise InvalidInputError("tools", "are set beside regex; send one of them")
 
 
 def _same(options: DecodingOptions, name: str, value: Any) -> DecodingOptions:

@@ -207,7 +207,7 @@ class GrowingChoice:
     def _without_calls(self, piece: str) -> str:
         """Return the next piece of the text without calls; what may be one is withheld until the end."""
         self._built += piece
-        text = find_calls(self._built, self._tools)[0] if self.is_done else before_calls(self._built)
+        text = find_calls(self._built, self._tools)[0] if self.is_done else before_calls(self._built, self._tools)
         new, self._shown = text[len(self._shown) :], text
         return new
 

@@ -1,5 +1,6 @@
 """Functions that the answer of a chat may call: what the model is told of them, and the calls in its texts."""
 
+import ast
 import json
 import re
 import secrets
@@ -15,12 +16,31 @@ NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 MOST_LEVELS = 64
 TOO_DEEP = f"more than {MOST_LEVELS} levels of lists and objects"
 AUTO, NONE, REQUIRED = "auto", "none", "required"
-# Calls as models write them: between these tags (Hermes, Qwen), or JSON alone with such a mark before it (Mistral, Llama).
-TAG = "<tool_call>"
-TAGGED = re.compile(rf"{TAG}(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-BEGINNINGS = ("{", "[", "<", "`")  # of texts that may be calls
-MARK = re.compile(r"\s*(?:\[TOOL_CALLS\]|<\|tool_call\|>|<\|python_tag\|>|```(?:json)?)?")
-BETWEEN = re.compile(r"[\s;,`]*")
+# Calls as models write them: between such marks, of which some models have only the first one, or as the whole text.
+STARTS = (
+    "<tool_call>",  # Qwen, Hermes, SmolLM3, Granite 4
+    "<tool_calls>",  # HunYuan
+    "<toolcall>",  # Nemotron
+    "<function_calls>",  # OLMo 3
+    "<|tool_call|>",  # Granite 3, Phi-4-mini
+    "<|tool_call_start|>",  # LFM2
+    "<|tools_prefix|>",  # Apertus
+    "<|START_ACTION|>",  # Command R7B
+    "<|python_tag|>",  # Llama
+    "[TOOL_CALLS]",  # Mistral
+)
+ENDS = (
+    *("</tool_call>", "</tool_calls>", "</toolcall>", "</function_calls>"),
+    *("<|/tool_call|>", "<|tool_call_end|>", "<|tools_suffix|>", "<|END_ACTION|>"),
+)
+MARKS = (*STARTS, *ENDS, "[CALL_ID]", "[ARGS]")  # the last two are Mistral's, inside a call
+START = re.compile("|".join(map(re.escape, STARTS)))
+MARKED = re.compile(rf"(?:{START.pattern})(.*?)(?={START.pattern}|{'|'.join(map(re.escape, ENDS))}|\Z)", re.DOTALL)
+BEGINNINGS = ("{", "[", "`")  # of texts that may be calls, beside names of functions
+BETWEEN = re.compile(r"(?:```(?:json)?|[\s;,`])*+")
+NAMED = re.compile(rf"([\w.-]{{1,64}})(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?{BETWEEN.pattern}(?=\{{)", re.ASCII)
+PYTHON = re.compile(r"\s*\[?\s*[\w.]{1,64}\(", re.ASCII)
+CONSTANTS = {"true": True, "false": False, "null": None}  # JSON's, in calls that are Python otherwise
 # For templates that know no tools.
 INTRODUCTION = """You can call these functions:
 {functions}
@@ -105,10 +125,22 @@ def forced_call(tools: Sequence[Tool], choice: str) -> str:
     """Return the JSON schema of a call that must be made; empty if the model decides."""
     if choice in ("", AUTO, NONE):
         return ""
-    able = [tool for tool in tools if choice in (REQUIRED, tool.name)]
-    if len(able) == 1:
-        return json.dumps(_call_schema(able[0], "#"))
-    return json.dumps({"anyOf": [_call_schema(tool, f"#/anyOf/{index}") for index, tool in enumerate(able)]})
+    return _schema_of_calls([tool for tool in tools if choice in (REQUIRED, tool.name)])
+
+
+def call_or_json(tools: Sequence[Tool], schema: str) -> str:
+    """Return the JSON schema of a call or of JSON by another schema; that one as it is if it cannot be read."""
+    try:
+        return _schema_of_calls(tools, json.loads(schema))
+    except (ValueError, RecursionError):
+        return schema
+
+
+def _schema_of_calls(tools: Sequence[Tool], *others: Any) -> str:
+    if len(tools) == 1 and not others:
+        return json.dumps(_call_schema(tools[0], "#"))
+    calls = [_call_schema(tool, f"#/anyOf/{index}") for index, tool in enumerate(tools)]
+    return json.dumps({"anyOf": [*calls, *(_moved(other, f"#/anyOf/{len(calls)}") for other in others)]})
 
 
 def _call_schema(tool: Tool, place: str) -> dict[str, Any]:
@@ -130,33 +162,36 @@ def _moved(schema: Any, place: str) -> Any:
 
 
 def find_calls(text: str, names: Collection[str]) -> tuple[str, tuple[ToolCall, ...]]:
-    """Return a text without the calls in it, and the calls; the text as it is if a call in it cannot be read.
+    """Return the text before the calls in a text, and the calls; the text as it is if a call in it cannot be read.
 
     Args:
         names: of the functions.
     """
-    tagged = TAGGED.findall(text)
     found: list[ToolCall] = []
     try:
-        for part in tagged or [MARK.sub("", text, count=1)]:
-            for call in _values(part):
-                arguments = call.get("arguments", call.get("parameters", {}))
-                arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-                if call["name"] not in names or not isinstance(arguments, dict):
+        for part in MARKED.findall(text) or [text]:
+            for name, arguments in _python_calls(part) if PYTHON.match(part) else _json_calls(part):
+                if name not in names or not isinstance(arguments, dict):
                     return text, ()
                 written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-                found.append(ToolCall(secrets.token_hex(5)[1:], call["name"], written))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                found.append(ToolCall(secrets.token_hex(5)[1:], name, written))
+    except (ValueError, KeyError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError):
         return text, ()
-    return before_calls(text) if found else text, tuple(found)
+    return before_calls(text, names) if found else text, tuple(found)
 
 
-def before_calls(text: str) -> str:
+def before_calls(text: str, names: Collection[str]) -> str:
     """Return the part of a growing text that no call can begin in, without white space at its end."""
-    if text.lstrip()[:1] in ("", *BEGINNINGS):
+    begun = text.lstrip()
+    if begun[:1] in ("", *BEGINNINGS) or any(_may_call(begun, name) for name in names):
         return ""
-    place = text.find(TAG)
-    return text[: place if place >= 0 else len(text) - overlap(text, TAG)].rstrip()
+    found = START.search(text)
+    return text[: found.start() if found else len(text) - max(overlap(text, mark) for mark in STARTS)].rstrip()
+
+
+def _may_call(text: str, name: str) -> bool:
+    """Return True if a text may begin with a call that has the function's name first."""
+    return name.startswith(text) or (text.startswith(name) and text[len(name) :].lstrip()[:1] in ("", "(", *BEGINNINGS))
 
 
 def overlap(text: str, word: str) -> int:
@@ -164,18 +199,57 @@ def overlap(text: str, word: str) -> int:
     return next((size for size in range(min(len(word) - 1, len(text)), 0, -1) if text.endswith(word[:size])), 0)
 
 
-def _values(text: str) -> Iterator[Any]:
-    """Yield the JSON values of a text, and those in lists. Raises ValueError: there is something else."""
+def _json_calls(text: str) -> Iterator[tuple[Any, Any]]:
+    """Yield names and arguments of calls: JSON objects, lists of them, or names before JSON. Raises ValueError and others."""
     place, decoder = _skipped(text, 0), json.JSONDecoder()
     while place < len(text):
-        value, place = decoder.raw_decode(text, place)
-        yield from value if isinstance(value, list) else [value]
+        if named := NAMED.match(text, place):
+            arguments, place = decoder.raw_decode(text, named.end())
+            yield named[1], arguments
+        else:
+            value, place = decoder.raw_decode(text, place)
+            yield from map(_named, map(_flat, value) if isinstance(value, list) else [value])
         place = _skipped(text, place)
+
+
+def _flat(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a call of a list with its members, also of one in the form {name: arguments}."""
+    return {"name": next(iter(call)), "arguments": next(iter(call.values()))} if len(call) == 1 and "name" not in call else call
+
+
+def _named(call: dict[str, Any]) -> tuple[Any, Any]:
+    name = call["tool_name"] if "tool_name" in call else call["name"]
+    arguments = call.get("arguments", call.get("parameters", {}))
+    return name, json.loads(arguments) if isinstance(arguments, str) else arguments
+
+
+def _python_calls(text: str) -> Iterator[tuple[str, dict[str | None, Any]]]:
+    """Yield names and arguments of calls as in Python, or of a list of them. Raises SyntaxError, ValueError and others."""
+    for statement in ast.parse(text.strip()).body:
+        value: Any = statement
+        calls: Sequence[Any] = value.value.elts if isinstance(value.value, ast.List) else [value.value]
+        for call in calls:
+            if call.args or any(one.arg is None for one in call.keywords):
+                raise ValueError("arguments without names")
+            yield ast.unparse(call.func), {one.arg: ast.literal_eval(_Constants().visit(one.value)) for one in call.keywords}
+
+
+class _Constants(ast.NodeTransformer):
+    """Replaces the names of JSON's constants by their values."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Constant:
+        return ast.Constant(CONSTANTS[node.id])
 
 
 def _skipped(text: str, place: int) -> int:
     found = BETWEEN.match(text, place)
     return found.end() if found else place
+
+
+def with_calls(message: Mapping[str, Any]) -> str:
+    """Return the content of a message, and its calls as JSON."""
+    calls = (json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls", ()))
+    return "\n".join(filter(None, (message["content"], *calls)))
 
 
 def plain_messages(messages: Sequence[Mapping[str, Any]], functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -189,8 +263,7 @@ def plain_messages(messages: Sequence[Mapping[str, Any]], functions: Sequence[Ma
     for message in messages:
         calls = message.get("tool_calls", ())
         called |= {call["id"]: call["function"]["name"] for call in calls}
-        written = (json.dumps(call["function"], ensure_ascii=False) for call in calls)
-        role, content = message["role"], "\n".join(filter(None, (message["content"], *written)))
+        role, content = message["role"], with_calls(message)
         if role == "tool":
             name = message.get("name") or called.get(message.get("tool_call_id", ""), "the function")
             role, content = "user", f"Result of {name}: {content}"

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from triptych_serving.errors import BundleError, InvalidInputError
 from triptych_serving.models.generation.chat import ChatEncoder, ChatMessage, ChatTemplate
+from triptych_serving.models.generation.tools import Tool, ToolCall
 from triptych_serving.text.tokenizers import Tokenizer, make_tokenizer
 
 PLAIN = "{% for message in messages %}<s>{{ message.content }}\n{% endfor %}"
@@ -74,6 +75,34 @@ def test_the_tag_around_generated_text_changes_nothing(tmp_path: Path) -> None:
 def test_tools_and_documents_are_none(tmp_path: Path) -> None:
     template = "{% if tools is none and documents is none %}a{% else %}b{% endif %}"
     assert tokens(make(tmp_path, template), "") == "a"
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_marks_of_calls_are_shown_in_answers_that_may_have_some(tmp_path: Path, special: bool) -> None:
+    made = HuggingFaceTokenizer(models.BPE({"[ARGS]": 0, "<s>": 1, "a": 2}, []))
+    made.add_tokens([AddedToken("[ARGS]", special=special, normalized=False), AddedToken("<s>", special=True)])
+    encoder = ChatEncoder(
+        ChatTemplate(write(tmp_path, "<s>{{ messages[0].content }}[ARGS]"), {}), make_tokenizer(made.to_str())
+    )
+    assert encoder.encode([ChatMessage("user", "a")]) == [1, 2, 0]
+    assert encoder.call_decoder.decode([1, 2, 0]) == "a [ARGS]"
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{% if tools %}a{% endif %}{{ messages[0].content }}{{ messages[0].tool_calls }}", "ab[{'"),
+        ("{% if tools %}a{% endif %}{{ messages[0].content }}", 'ab\n{"name": "f", '),  # LFM2's first template
+        # As Phi-4-mini's; functions in messages are not those of the request.
+        ("{{ messages[0].content }}{{ messages[0]['tools'] }}", "You can call these functions:\n{"),
+    ],
+)
+def test_functions_and_calls_that_a_template_does_not_know_become_texts(tmp_path: Path, template: str, expected: str) -> None:
+    seen: list[str] = []
+    encoder = make(tmp_path, template)
+    encoder._ids = lambda _, text: seen.append(text) or []  # type: ignore[method-assign, func-returns-value]
+    encoder.encode([ChatMessage("assistant", "b", (ToolCall("1", "f", "{}"),))], tools=[Tool("f")])
+    assert seen[0].startswith(expected)
 
 
 # As Qwen3's template, but shorter: only answers after the last question keep their thoughts.

@@ -14,6 +14,7 @@ from triptych_serving.models.generation.tools import (
     Tool,
     ToolCall,
     before_calls,
+    call_or_json,
     check_tools,
     find_calls,
     forced_call,
@@ -41,6 +42,18 @@ CALL = '{"name": "get_weather", "arguments": {"city": "Köln"}}'
         (f"```json\n{CALL}\n```", ""),
         ('{"name": "get_weather", "parameters": {"city": "Köln"}}', ""),
         ('{"type": "function", "name": "get_weather", "arguments": "{\\"city\\": \\"Köln\\"}"}', ""),
+        (f"<|tool_call|>[{CALL}]<|/tool_call|>", ""),
+        (f"<toolcall> {CALL} </toolcall>", ""),
+        (f"I will look.[TOOL_CALLS][{CALL}]", "I will look."),
+        ('[TOOL_CALLS]get_weather[ARGS]{"city": "Köln"}', ""),
+        ('I will look.[TOOL_CALLS]get_weather[CALL_ID]123456789[ARGS]{"city": "Köln"}', "I will look."),
+        ('get_weather\n{"city": "Köln"}', ""),  # GLM-4
+        ('<tool_call>get_weather\n```json\n{"city": "Köln"}\n```</tool_call>', ""),
+        ('<|tool_call_start|>[get_weather(city="Köln")]<|tool_call_end|>I am looking.', ""),
+        ("[get_weather(city='Köln')]", ""),
+        ("<function_calls>\nget_weather(city='Köln')\n</function_calls>", ""),
+        ('Plan.<|START_ACTION|>[\n{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Köln"}}]', "Plan."),
+        ('<|tools_prefix|>[{"get_weather": {"city": "Köln"}}]<|tools_suffix|>', ""),
     ],
 )
 def test_a_call_is_found_in_what_models_write(text: str, content: str) -> None:
@@ -51,7 +64,15 @@ def test_a_call_is_found_in_what_models_write(text: str, content: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>", f"[{CALL}, {CALL}]", f"{CALL}; {CALL}"]
+    "text",
+    [
+        f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>",
+        f"[{CALL}, {CALL}]",
+        f"{CALL}; {CALL}",
+        "[TOOL_CALLS]get_time[ARGS]{}[TOOL_CALLS]get_time[ARGS]{}",
+        "[get_time(), get_weather(city='Köln')]",
+        "get_time()\nget_time(zone='UTC')",
+    ],
 )
 def test_several_calls_have_ids_of_their_own(text: str) -> None:
     content, calls = find_calls(text, NAMES)
@@ -82,6 +103,21 @@ def test_several_calls_have_ids_of_their_own(text: str) -> None:
         f"<tool_call>{CALL}</tool_call><tool_call>{{</tool_call>",
         "<tool_call></tool_call>",
         "[" * 100_000,
+        "get_weather",
+        "get_weather is a function",
+        "get_weather {",
+        "get_weather('Köln')",
+        "get_weather(**{'city': 'Köln'})",
+        "get_weather(city=town)",
+        "get_weather(city=open('x'))",
+        "get_weather(city=" + "-" * 100_000 + "1)",
+        "get_weather(city={1, 2})",
+        "get_weather(city='Köln') and more",
+        "[get_weather]",
+        "other(x=1)",
+        "other{}",
+        '[{"other": {}}]',
+        '{"get_weather": {}}',  # may be an answer by a schema
     ],
 )
 def test_other_texts_stay(text: str) -> None:
@@ -96,6 +132,19 @@ def test_a_forced_call_has_the_schema_of_its_function(choice: str) -> None:
         jsonschema.validate({"name": "get_time", "arguments": {"zone": "CEST"}}, schema)
     weather: dict[str, Any] = {"name": "get_weather", "arguments": {"city": "Köln"}}
     assert jsonschema.Draft202012Validator(schema).is_valid(weather) is (choice == "required")
+
+
+def test_json_by_a_schema_may_be_a_call_instead() -> None:
+    schema = json.loads(
+        call_or_json(
+            [WEATHER, TIME], '{"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "null"}}}'
+        )
+    )
+    valid = jsonschema.Draft202012Validator(schema).is_valid
+    assert valid({"a": None})
+    assert not valid({"a": 1})
+    assert valid({"name": "get_time", "arguments": {"zone": "UTC"}})
+    assert call_or_json([TIME], "{") == "{"
 
 
 def test_the_model_decides_unless_a_call_is_forced() -> None:
@@ -158,8 +207,16 @@ def test_messages_for_templates_without_tools() -> None:
 
 def test_a_growing_text_is_shown_up_to_where_a_call_may_begin() -> None:
     text = f"I look <here>.  \n<tool_call>{CALL}"
-    shown = [before_calls(text[:size]) for size in range(len(text) + 1)]
+    shown = [before_calls(text[:size], NAMES) for size in range(len(text) + 1)]
     assert all(later.startswith(earlier) for earlier, later in pairwise(shown))
     assert shown[-1] == find_calls(text, NAMES)[0] == "I look <here>."
-    assert before_calls("I look <tool_") == "I look"
-    assert {before_calls(beginning) for beginning in ("", " ", CALL[:9], "[TOOL", "<tool", "```")} == {""}
+    assert before_calls("I look <tool_", NAMES) == "I look"
+    assert before_calls("<think>I look", NAMES) == "<think>I look"
+    assert before_calls("get_weather tells", NAMES) == "get_weather tells"
+    beginnings = ("", " ", CALL[:9], "[TOOL", "<tool", "```", "get_wea", "get_weather", "get_weather (", "get_weather[AR")
+    assert {before_calls(beginning, NAMES) for beginning in beginnings} == {""}
+
+
+def test_constants_in_calls_as_in_python_may_be_those_of_json() -> None:
+    _, [call] = find_calls("[get_time(a=true, b=[None, {'c': false}], d=-1.5, e=null)]", NAMES)
+    assert json.loads(call.arguments) == {"a": True, "b": [None, {"c": False}], "d": -1.5, "e": None}
