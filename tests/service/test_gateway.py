@@ -878,6 +878,14 @@ def test_openai_seeds_have_64_bits_and_offsets_count_characters(served: Served) 
         assert "\ufffd" in token or choice["text"].startswith(token, offset)
 
 
+def test_openai_seeds_may_be_signed(served: Served) -> None:
+    body = {"model": "gpt-en", "prompt": "I am", "max_tokens": 8, "temperature": 1}
+    assert served.post("/v1/completions", {**body, "seed": -1})[0] == 200
+    texts = [served.post("/v1/completions", {**body, "seed": seed})[1]["choices"][0]["text"] for seed in (-5, 2**64 - 5)]
+    assert texts[0] == texts[1]
+    assert served.post("/v1/completions", {**body, "seed": -(2**63) - 1})[0] == 400
+
+
 def test_openai_choices_may_be_those_of_a_beam_search(served: Served) -> None:
     body = {"model": "gpt-en", "prompt": "I am", "max_tokens": 4, "n": 2, "beam_size": 2}
     found = served.post("/v1/completions", body)[1]["choices"]

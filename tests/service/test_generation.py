@@ -425,7 +425,8 @@ def test_calls_of_functions(
     }
     theirs = openai_client.chat.completions.create(model="llama", messages=[*QUESTION, message, result], max_tokens=5)
     items = [*QUESTION, {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}]
-    items.append({"type": "function_call_output", "call_id": call.id, "output": "sunny"})
+    output = [{"type": "input_text", "text": "sun"}, {"type": "input_text", "text": "ny"}]
+    items.append({"type": "function_call_output", "call_id": call.id, "output": output})
     flow = openai_client.responses.create(model="llama", input=items, max_output_tokens=5)
     assert ours.text == theirs.choices[0].message.content == flow.output_text
 
@@ -516,6 +517,10 @@ def test_openai_structured_outputs(served: Served, openai_client: openai.OpenAI)
     assert json.loads(ask(**shape(PERSON))).keys() == {"name", "age"}
     assert json.loads(ask(structured_outputs={"json": PERSON})).keys() == {"name", "age"}
     assert ask(structured_outputs={"regex": "yes|no"}) in ("yes", "no")
+    assert ask(structured_outputs={"choice": ["#1 -~", "(é)\n&"]}) in ("#1 -~", "(é)\n&")
+    assert ask(structured_outputs={"json_object": True}) == ask(response_format={"type": "json_object"})
+    for kind, rule in (("json", PERSON), ("regex", "yes|no"), ("choice", ["yes", "no"])):  # the names of older versions of vLLM
+        assert ask(**{f"guided_{kind}": rule}) == ask(structured_outputs={kind: rule})
     assert ask(response_format={"type": "json_object"}).startswith("{")
     assert ask(response_format={"type": "text"}) == ask()
     for rules, problem in (
@@ -526,7 +531,10 @@ def test_openai_structured_outputs(served: Served, openai_client: openai.OpenAI)
         ({"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}, "response_format: is set beside"),
         (shape(""), "response_format.json_schema.schema: is empty; leave it out"),
         ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex: unclosed group"),
-        ({"structured_outputs": {"choice": ["a"]}}, "structured_outputs.choice: "),
+        ({"guided_regex": "("}, "guided_regex: unclosed group"),
+        ({"guided_regex": "a", "structured_outputs": {"json": {}}}, "guided_regex: is set beside structured_outputs.json"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice: must be a string or a list"),
+        ({"structured_outputs": {"grammar": "a"}}, "structured_outputs.grammar: "),
     ):
         with pytest.raises(openai.BadRequestError, match=re.escape(problem)):
             ask(**rules)

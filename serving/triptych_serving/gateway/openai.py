@@ -4,6 +4,7 @@ import asyncio
 import base64
 import codecs
 import json
+import re
 import sys
 import time
 import uuid
@@ -50,7 +51,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
     # Those of other servers.
     **dict.fromkeys(("ignore_eos", "include_stop_str_in_output", "use_beam_search", "continue_final_message"), (False,)),
-    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
+    "guided_grammar": (),
     "min_p": (0,),
     "typical_p": (1,),
     "stop_token_ids": ([],),
@@ -60,10 +61,12 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 REMEDIES: Mapping[str, str] = {
     "functions": "use tools",
     **dict.fromkeys(("frequency_penalty", "presence_penalty"), "use repetition_penalty"),
-    **dict.fromkeys(("guided_json", "guided_regex"), "use structured_outputs"),
 }
-RULES = ("response_format", "structured_outputs")
-OTHER_RULES: Mapping[str, tuple[Any, ...]] = dict.fromkeys(("choice", "grammar", "json_object", "structural_tag"), ())
+# vLLM's rules, and their former names.
+GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice"}
+RULES = ("response_format", "structured_outputs", *GUIDED)
+OTHER_RULES: Mapping[str, tuple[Any, ...]] = dict.fromkeys(("grammar", "structural_tag"), ())
+ANY_OBJECT = {"json_schema": '{"type": "object"}'}
 TOOLS: Mapping[str, tuple[Any, ...]] = {"tools": ([],), "tool_choice": ("none", "auto")}  # of chats alone
 OLD_CALL: Mapping[str, tuple[Any, ...]] = {"function_call": ()}  # before there were tools
 # OpenAI's names, and those that other servers have added -> fields of DecodingOptions.
@@ -219,11 +222,10 @@ async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Any
         given["model"] = name
     given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1), **TOOLS} if not chat else {})}, REMEDIES)
     # A schema may be as large as a body.
-    rules = {} if given.keys().isdisjoint(RULES) else await call.parts.threads.run_in_thread(_rules, given)
+    place, rules = ("", {}) if given.keys().isdisjoint(RULES) else await call.parts.threads.run_in_thread(_rules, given)
     values = {**generation_fields(given), **rules, **own}
     limit = "max_tokens" if given.get("max_completion_tokens") is None else "max_completion_tokens"
-    schema = "structured_outputs.json" if given.get("response_format") is None else "response_format"
-    names = {"max_tokens": limit, "options.max_length": limit, "json_schema": schema, "regex": "structured_outputs.regex"}
+    names = {"max_tokens": limit, "options.max_length": limit, **dict.fromkeys(rules, place)}
     names |= {} if chat else {"top_logprobs": "logprobs"}
     try:
         return await _generate(call, given, Answer(chat, values.get("model", ""), values.get("n", 1), names), values)
@@ -311,6 +313,8 @@ def generation_fields(given: Json) -> dict[str, Any]:
         values["stop"], _ = given.take_texts("stop")
     if given.get("top_k") == -1:  # vLLM's value for all tokens
         given["top_k"] = 0
+    if isinstance(seed := given.get("seed"), int) and -(2**63) <= seed < 0:  # other servers take signed ones, -1 for none
+        given["seed"] = None if seed == -1 else seed + 2**64
     options = given.take_given(OPTIONS)
     if given.get("temperature") is not None:
         temperature = given.take("temperature", float)
@@ -322,17 +326,26 @@ def generation_fields(given: Json) -> dict[str, Any]:
     return {**values, "options": options_of(options)}
 
 
-def _rules(given: Json) -> dict[str, Any]:
-    """Return the rules that texts follow: of `response_format`, or of vLLM's `structured_outputs`."""
-    shape, rules = (as_object({} if given.get(name) is None else given[name], name) for name in RULES)
+def _rules(given: Json) -> tuple[str, dict[str, str]]:
+    """Return the rules that texts follow, and the member that has them: `response_format`, or one of vLLM's."""
+    shape, rules = (as_object({} if given.get(name) is None else given[name], name) for name in RULES[:2])
     rules.refuse(OTHER_RULES)
-    found = {"regex": rules.take_rules("regex")} if rules.get("regex") is not None else {}
-    if rules.get("json") is not None:
-        found["json_schema"] = rules.take_schema("json")
-    shaped = format_rules(shape, "json_schema")
-    if found and shaped:
-        raise invalid("response_format: is set beside structured_outputs; send one of them")
-    return found | shaped
+    found = [(f"{rules.path}{name}", _rule(rules, name, name)) for name in GUIDED.values() if rules.get(name) is not None]
+    found += [(old, _rule(given, old, name)) for old, name in GUIDED.items() if given.get(old) is not None]
+    if rules.take("json_object", bool, False):
+        found.append((f"{rules.path}json_object", ANY_OBJECT))
+    if shaped := format_rules(shape, "json_schema"):
+        found.append((RULES[0], shaped))
+    if len(found) > 1:
+        raise invalid(f"{found[-1][0]}: is set beside {found[0][0]}; send one of them")
+    return found[0] if found else ("", {})
+
+
+def _rule(given: Json, name: str, kind: str) -> dict[str, str]:
+    """Return a rule of vLLM's: a JSON schema, a regular expression, or texts to choose from."""
+    if kind == "json":
+        return {"json_schema": given.take_schema(name)}
+    return {"regex": "|".join(map(re.escape, given.take_texts(name)[0])) if kind == "choice" else given.take_rules(name)}
 
 
 def format_rules(shape: Json, holder: str = "") -> dict[str, str]:
@@ -343,7 +356,7 @@ def format_rules(shape: Json, holder: str = "") -> dict[str, str]:
         return {"json_schema": outer.take_schema("schema")}
     if kind not in ("text", "json_object"):
         raise invalid(f"{shape.path}type: {kind[:40]!r} is not text, json_object or json_schema")
-    return {"json_schema": '{"type": "object"}'} if kind == "json_object" else {}
+    return ANY_OBJECT if kind == "json_object" else {}
 
 
 def error_body(error: RpcError, status: int) -> Mapping[str, Any]:
@@ -365,15 +378,8 @@ def chat_message(name: str, value: object, kinds: Sequence[str] = ("text",)) -> 
     """Convert a message, whose content may be in parts of these kinds. Raises RpcError: it is none; names its member."""
     message = as_object(value, name)
     message.refuse(OLD_CALL)
-    content, calls = message.get("content"), message.take("tool_calls", list, [])
-    content = "" if content is None and calls else content
-    if isinstance(content, list):
-        parts = [as_object(part, f"{name}.content[{index}]") for index, part in enumerate(content)]
-        if any(part.get("type") not in kinds for part in parts):
-            raise invalid(f"{name}.content: only parts of type {', '.join(kinds)} are supported")
-        content = "".join(part.take("text", str) for part in parts)
-    if not isinstance(content, str):
-        raise invalid(f"{name}.content: must be a string, or a list of parts of type {', '.join(kinds)}")
+    calls = message.take("tool_calls", list, [])
+    content = "" if message.get("content") is None and calls else content_text(message, "content", kinds)
     found = pb.ChatMessage(role=message.take("role", str), content=content)
     for place, each in enumerate(calls):
         outer = as_object(each, f"{name}.tool_calls[{place}]")
@@ -383,6 +389,19 @@ def chat_message(name: str, value: object, kinds: Sequence[str] = ("text",)) -> 
         )
     found.tool_call_id, found.name = message.take("tool_call_id", str, ""), message.take("name", str, "")
     return found
+
+
+def content_text(message: Json, name: str, kinds: Sequence[str]) -> str:
+    """Return a member that is a text, or a list of parts of these kinds. Raises RpcError: it is neither; names it."""
+    content, place = message.get(name), f"{message.path}{name}"
+    if isinstance(content, list):
+        parts = [as_object(part, f"{place}[{index}]") for index, part in enumerate(content)]
+        if any(part.get("type") not in kinds for part in parts):
+            raise invalid(f"{place}: only parts of type {', '.join(kinds)} are supported")
+        content = "".join(part.take("text", str) for part in parts)
+    if not isinstance(content, str):
+        raise invalid(f"{place}: must be a string, or a list of parts of type {', '.join(kinds)}")
+    return content
 
 
 def tool_fields(given: Json, holder: str = "") -> dict[str, Any]:

@@ -19,6 +19,7 @@ from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.openai import (
     OPTION_NAMES,
     chat_message,
+    content_text,
     error_body,
     format_rules,
     generation_fields,
@@ -171,7 +172,8 @@ def _message(name: str, value: object) -> pb.ChatMessage:
         call = pb.ToolCall(id=item.take("call_id", str), name=item.take("name", str), arguments=item.take("arguments", str))
         return pb.ChatMessage(role="assistant", tool_calls=[call])
     if kind == "function_call_output":
-        return pb.ChatMessage(role="tool", content=item.take("output", str), tool_call_id=item.take("call_id", str))
+        content = content_text(item, "output", PARTS)
+        return pb.ChatMessage(role="tool", content=content, tool_call_id=item.take("call_id", str))
     if kind != "message":
         raise invalid(f"{name}.type: {shortened(kind, 40)} is not supported; message, function_call, function_call_output are")
     return chat_message(name, item, PARTS)
