@@ -878,6 +878,18 @@ def test_openai_seeds_have_64_bits_and_offsets_count_characters(served: Served) 
         assert "\ufffd" in token or choice["text"].startswith(token, offset)
 
 
+def test_openai_scores_prompts_alone(served: Served) -> None:
+    body = {"model": "gpt-en", "prompt": ["I am", "The king of"], "echo": True, "logprobs": 1, "temperature": 0}
+    scored, longer = (served.post("/v1/completions", {**body, "max_tokens": count})[1] for count in (0, 2))
+    for prompt, one, other in zip(body["prompt"], scored["choices"], longer["choices"], strict=True):
+        assert (one["text"], one["finish_reason"]) == (prompt, "length")
+        size = len(one["logprobs"]["tokens"])
+        assert 0 < size < len(other["logprobs"]["tokens"])
+        assert all(other["logprobs"][name][:size] == one["logprobs"][name] for name in one["logprobs"])
+    assert scored["usage"]["completion_tokens"] == 0
+    assert served.post("/v1/completions", {"model": "gpt-en", "prompt": "I am", "max_tokens": 0})[0] == 400
+
+
 def test_openai_seeds_may_be_signed(served: Served) -> None:
     body = {"model": "gpt-en", "prompt": "I am", "max_tokens": 8, "temperature": 1}
     assert served.post("/v1/completions", {**body, "seed": -1})[0] == 200

@@ -431,6 +431,19 @@ def test_calls_of_functions(
     assert ours.text == theirs.choices[0].message.content == flow.output_text
 
 
+def test_an_earlier_answer_may_be_null(
+    served: Served, openai_client: openai.OpenAI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_template(served, "{{ messages[0].content }}{{ messages[1].content }}", tmp_path, monkeypatch)
+    messages: list[Any]
+    for content in (None, ""):
+        messages = [*QUESTION, {"role": "assistant", "content": content}]
+        openai_client.chat.completions.create(model="llama", messages=messages, max_tokens=1)
+    messages = [{"role": "user", "content": None}]
+    with pytest.raises(openai.BadRequestError, match=r"messages\[0\].content: must be a string"):
+        openai_client.chat.completions.create(model="llama", messages=messages)
+
+
 def test_templates_get_functions_without_their_special_tokens(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

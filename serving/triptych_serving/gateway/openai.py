@@ -241,9 +241,22 @@ async def _generate(call: HttpCall, given: Json, answer: Answer, values: Mapping
         answer.model = answer.model or await generator_name(call)
         first, events = await open_stream(call, values)
         return StreamingResponse(_events(answer, first, events, usage), media_type="text/event-stream")
-    response = await call.ask(pb.GenerateRequest(**values))
+    scores_only = values.get("echo") and values.get("max_tokens") == 0
+    more = {"max_tokens": 1} if scores_only else {}
+    response = await call.ask(pb.GenerateRequest(**{**values, **more}))
+    if scores_only:
+        _keep_prompts(response, values["prompts"])
     answer.model = response.model
     return await call.offload(response.ByteSize(), _whole, answer, response)
+
+
+def _keep_prompts(response: pb.GenerateResponse, prompts: Sequence[str]) -> None:
+    """Remove from texts that begin with their prompts what was generated."""
+    for prompt, generation in zip(prompts, response.generations, strict=True):
+        for choice in generation.choices:
+            choice.text, choice.finish_reason = prompt, translation_pb2.FINISH_REASON_LENGTH
+            del choice.tokens[len(choice.tokens) - choice.token_count :]
+            choice.token_count = 0
 
 
 async def open_stream(call: HttpCall, fields: Mapping[str, Any]) -> tuple[Any, AsyncGenerator[Any]]:
@@ -379,7 +392,8 @@ def chat_message(name: str, value: object, kinds: Sequence[str] = ("text",)) -> 
     message = as_object(value, name)
     message.refuse(OLD_CALL)
     calls = message.take("tool_calls", list, [])
-    content = "" if message.get("content") is None and calls else content_text(message, "content", kinds)
+    is_empty = message.get("content") is None and message.get("role") == "assistant"  # an answer with calls, or without a text
+    content = "" if is_empty else content_text(message, "content", kinds)
     found = pb.ChatMessage(role=message.take("role", str), content=content)
     for place, each in enumerate(calls):
         outer = as_object(each, f"{name}.tool_calls[{place}]")
