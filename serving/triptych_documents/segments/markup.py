@@ -27,10 +27,11 @@ _TAG = re.compile(
     rf"(?P<held>\{{(?=[^{{}}\n]{{0,600}}\}})[^{{}}\n]{{0,300}}(?:\s[{SEPARATOR}>]\s|\|)[^{{}}\n]{{0,300}}\}}"
     rf"|(?<!`)`(?=[^`\n]{{0,600}}`(?!`))[^`\n]{{0,300}}(?:\s[{SEPARATOR}>]\s|\|)[^`\n]{{0,300}}`)"
     r"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]{0,40}|\d{1,3})(?:\s[^<>\n]{0,500})?(?P<empty>/?)>"  # numbers: react-i18next
-    r"|(?P<bold>(?<![\w*=\\])(?:\*\*?|==)(?=[\w\"'(\[{<%$`]))|(?P<end>(?<=[^\s*=\\])(?:\*\*?|==)(?![\w*=]))"  # as in Markdown
-    # Links of reStructuredText: `text <target>`_ and :ref:`text <target>`.
-    rf"|(?P<link>(?:(?<![`\w:]):(?:ref|doc|term|any|download|numref):`|(?<![`\w:])`(?={_TARGET}_))(?={_TARGET}))"
-    r"|(?P<target>\s<[^`<>\n]{1,300}>`_{0,2})"
+    r"|(?P<bold>(?<![\w*=~\\])(?:\*\*?|==|~~)(?=[\w\"'(\[{<%$`]))|(?P<end>(?<=[^\s*=~\\])(?:\*\*?|==|~~)(?![\w*=~]))"
+    # These are of Markdown. Links of reStructuredText, `text <target>`_ and :ref:`text <target>`, and Markdown, [text](target).
+    rf"|(?P<link>(?:(?<![`\w:]):(?:ref|doc|term|any|download|numref):`|(?<![`\w:])`(?={_TARGET}_))(?={_TARGET})"
+    r"|\[(?=[^\[\]\n]{1,300}\]\([^()\s][^()\n]{0,500}\)))"
+    r"|(?P<target>\s<[^`<>\n]{1,300}>`_{0,2}|\]\([^()\s][^()\n]{0,500}\))"
     # Between titles, as in Home | News and File > Open; dots before a page number; before code in reStructuredText.
     rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w)|\.{{4,}}|\.(?: \.){{2,}}|(?<=\S)::(?=\s*(?:\n|\Z))"
     rf"|(?<=[\w.!?)])\|(?:{_FORM}|(?=[A-Z%{{]))|^{_FORM}(?=[^|]{{1,300}}\|))"
@@ -102,7 +103,7 @@ def _name(token: Token) -> tuple[str, Role]:
     if token["bold"] or token["end"]:
         return token[0], Role.OPEN if token["bold"] else Role.CLOSE
     if token["link"] or token["target"]:
-        return "`", Role.OPEN if token["link"] else Role.CLOSE
+        return "[" if token[0][0] in "[]" else "`", Role.OPEN if token["link"] else Role.CLOSE
     name = token["name"]
     if name is None or token["empty"] or name.lower() in _EMPTY:
         return "", Role.ALONE

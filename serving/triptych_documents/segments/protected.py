@@ -79,7 +79,7 @@ _PATTERNS = (
     r"(?<![`\w])`[^`'\n]{1,100}'(?![\w'])(?![^`\n]{0,300}[^`\s(]`(?!\w))",
     r"``(?!`)(?:(?!``)[^\n]){1,300}``",  # reStructuredText
     r"`[^`\n]{1,300}`",
-    r"(?<![\w|])\|[A-Za-z][\w.-]{0,40}\|(?![\w|])",  # substitutions of reStructuredText
+    r"(?<![\w|])\|[A-Za-z][\w.-]{0,40}\|(?![\w|])|\[(?:#?[\w-]{1,40}|[#*])\]_(?!\w)",  # its substitutions and footnotes
     r"\{\{[^{}\n]{0,300}\}\}|\{%[^{}\n]{0,300}%\}|[$#%]\{[^{}\n]{0,300}\}",  # templates
     # str.format, ICU MessageFormat with its branches, .NET
     r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,300}\}){0,300}\}){0,300}\}",

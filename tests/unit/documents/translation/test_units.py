@@ -64,6 +64,7 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("The ``a()`` of *all* |x| and ``b``::", ["The Tom of all Boston and Paris"]),
         ("2 * 3 * 4 *p and \\*no\\* std::x page_", ["2 * 3 * 4 *p and \\*no\\* std::x Tom"]),
         ("See :ref:`the guide <g>`, `its page <a.b>`_ and :class:`A <b>`", ["See the guide, its page and Tom"]),
+        ('~~Old~~ [text](http://a.b "c") [#f]_, [see] (this)', ["Old text Tom, [see] (this)"]),
         ("See `the code <g>` or <b>`", ["See Tom or Boston`"]),
         ("{a} {b} {c}", []),
         ("--- 12.5 ***", []),
