@@ -28,7 +28,7 @@ _TAG = re.compile(
     rf"|(?<!`)`(?=[^`\n]{{0,600}}`(?!`))[^`\n]{{0,300}}(?:\s[{SEPARATOR}>]\s|\|)[^`\n]{{0,300}}`)"
     r"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]{0,40}|\d{1,3})(?:\s[^<>\n]{0,500})?(?P<empty>/?)>"  # numbers: react-i18next
     r"|(?P<bold>(?<![\w*=~\\])(?:\*\*?|==|~~)(?=[\w\"'(\[{<%$`]))|(?P<end>(?<=[^\s*=~\\])(?:\*\*?|==|~~)(?![\w*=~]))"
-    # These are of Markdown. Links of reStructuredText, `text <target>`_ and :ref:`text <target>`, and Markdown, [text](target).
+    # Markdown above. Links: `text <target>`_ and :ref:`text <target>` of reStructuredText, [text](target) of Markdown.
     rf"|(?P<link>(?:(?<![`\w:]):(?:ref|doc|term|any|download|numref):`|(?<![`\w:])`(?={_TARGET}_))(?={_TARGET})"
     r"|\[(?=[^\[\]\n]{1,300}\]\([^()\s][^()\n]{0,500}\)))"
     r"|(?P<target>\s<[^`<>\n]{1,300}>`_{0,2}|\]\([^()\s][^()\n]{0,500}\))"

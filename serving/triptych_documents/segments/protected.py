@@ -121,12 +121,14 @@ _NUMBER = re.compile(r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-
 # Codes such as hashes of commits: letters between digits; shorter words and parts of a date may be written differently.
 _CODE = re.compile(r"(?<![\w.,:/'’-])(?=[A-Za-z]*\d+[A-Za-z]+\d)[A-Za-z0-9]{7,}(?!\w|[.,:/'’-]\w)")
 _COINED = re.compile(r"(?<!\w)[A-Za-z]*[a-z][A-Z][A-Za-z]*(?!\w)")  # see _is_coined
-# Languages in Latin letters. Their models turn words of other scripts into others without notice.
+# Languages in Latin letters. Their models turn words of other scripts, and phonetic letters, into others without notice.
 _LATIN = frozenset(
     ("af", "ca", "cs", "cy", "da", "de", "en", "es", "et", "eu", "fi", "fr", "ga", "gl", "hr", "hu", "id", "is", "it", "lt")
 )
 _LATIN |= {"lv", "ms", "mt", "nb", "nl", "no", "pl", "pt", "ro", "sk", "sl", "sq", "sv", "sw", "tl", "tr", "vi"}
-_LATIN_LETTERS = r"\W\d_A-Za-z\u00aa-\u036f\u1d00-\u1eff\u2071-\u209c\u2c60-\u2c7f\ua720-\ua7ff\ufb00-\ufb06\uff21-\uff5a"
+_LATIN_LETTERS = (
+    r"\W\d_A-Za-z\u00aa-\u024f\u02b0-\u036f\u1d00-\u1eff\u2071-\u209c\u2c60-\u2c7f\ua720-\ua7ff\ufb00-\ufb06\uff21-\uff5a"
+)
 _FOREIGN = re.compile(rf"[^{_LATIN_LETTERS}](?:[^{_LATIN_LETTERS}]|[\u0590-\u10ff\u1780-\u17ff])*")  # with signs on letters
 ACRONYM = re.compile(r"(?<![^\W_])[A-Z]{2,}(?![^\W_])")
 _LONG = 5  # letters; of shorter words two capitals are too few: "PhD" and "WiFi" have translations

@@ -95,6 +95,7 @@ def test_user_rules_are_found() -> None:
         ("de-AT", "Łódź, Ångström ﬁn ﾊ e\u0301 µm ª x² Việt", ["ﾊ"]),
         ("", "дом", []),
         ("ru", "дом 你好", []),
+        ("en", "ɛ, ( ͡° ͜ʖ ͡°) and café", ["ɛ", "ʖ"]),
     ],
 )
 def test_words_of_other_scripts_are_found_beside_latin(language: str, text: str, found: list[str]) -> None:
