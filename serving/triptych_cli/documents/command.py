@@ -54,7 +54,8 @@ EXISTING = click.Path(path_type=Path, exists=True)
 def command(paths: tuple[Path, ...], out: Path, **values: Any) -> None:
     """Translate documents.
 
-    Formats: text, Markdown, HTML, DOCX, PPTX, XLSX, ODT, ODP, ODS, EPUB, SRT, VTT, PO, XLIFF, JSON, YAML, CSV and TSV.
+    Formats: text, Markdown, HTML, DOCX, PPTX, XLSX, ODT, ODP, ODS, EPUB, SRT, VTT, PO, XLIFF, JSON, JSON lines, YAML, CSV, TSV,
+    .properties, .resx, .strings, .stringsdict and strings.xml of Android.
 
     Folders are translated with everything below them. A job that was interrupted continues when the command is run again.
 
