@@ -14,6 +14,8 @@ _PROSE = re.compile(r"(?<!\w)[^\W\d_]{2,}+\W+[^\W\d_]{2}")
 _BEGINNING = re.compile(r"[\w\"'“‘«(\[`{<%]")  # of a line of a paragraph; others are code or items
 _CODE_PLANE = 0xF0000  # private characters, each of which stands for a code
 _CODES = re.compile("([\U000f0000-\U000fffff])")
+_WHOLE = re.compile(r"`[^`]{1,300}`|<[^<>]{1,500}>|\{[^{}]{0,300}\}|\]\([^()]{1,500}\)")  # is not broken
+_INNER_SPACE = "\U00100000"  # stands for a space in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,10 @@ class _Paragraph:
         def measure(word: str) -> int:
             return sum(len(codes[ord(sign) - _CODE_PLANE].raw) if _CODES.match(sign) else 1 for sign in word)
 
+        text = _WHOLE.sub(lambda found: found[0].replace(" ", _INNER_SPACE), text)
         lines = wrapped(words_of((text,), str), width - len(rest), len(first) - len(rest), may_begin, measure)
         end = "\r\n" if split_ends(self.lines[0].pieces)[2].endswith("\r") else "\n"
-        parts = _CODES.split((end + rest).join(lines))
+        parts = _CODES.split((end + rest).join(lines).replace(_INNER_SPACE, " "))
         found: list[Piece] = [codes[ord(part) - _CODE_PLANE] if _CODES.match(part) else part for part in parts]
         return joined((lead, *found, tail))
 
@@ -77,7 +80,7 @@ class WrappedLines:
     """
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
-        is_plain = not any(isinstance(piece, str) and _CODES.search(piece) for piece in pieces)
+        is_plain = not any(isinstance(piece, str) and piece and max(piece) >= "\U000f0000" for piece in pieces)
         self._paragraphs = list(_paragraphs(_lines(pieces))) if is_plain else [_Paragraph((_Line(tuple(pieces)),))]
 
     @property

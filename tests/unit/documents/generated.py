@@ -9,9 +9,12 @@ from triptych_documents.unit import Code, Piece, Role, Unit, joined, nests
 
 HOLDERS = ("{name}", "{0}", "%s", "%d", "%1$s", "%(who)s", "${path}", "{{ x }}", "https://ex.org/a?b=c", "a.b@ex.org")
 HOLDERS += ("`ls -l`", "--force", "/etc/hosts", "foo_bar", "&nbsp;", "%%", "{n, plural, one {# file} other {# files}}")
+HOLDERS += ("``a b``", "|name|", "[1]_", "x^2", "YYYY-MM-DD", "@@view", ":class:`a`")
 NUMBERS = ("3", "1,234.5", "2021", "5:30", "50 %.", "7")
 WORDS = ("Open", "the", "file", "and", "print", "it", "Settings", "über", "cafe\u0301", "日本", "don't", "x")
+WORDS += ("a line of words that is as wide as others in a paragraph\nand",)
 SIGNS = (".", ",", ":", "!", "?", ". ", " (", ") ", '"', " - ", "…", "\n", "\t", "  ", "\u00a0")
+SIGNS += ("\n- ", "1.2 The", "*", "~~", "::\n", "[", "](http://a.b)")
 TAGS = ("<b>", "</b>", "<br/>", "<i>", "</i>", "<file>", "🎉", "👩‍👧", "❤️", "1️⃣", "♪", " • ")
 
 words = st.sampled_from(WORDS)
