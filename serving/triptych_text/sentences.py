@@ -62,12 +62,17 @@ class Sentences:
         """Join other texts, such as translations, one for each sentence."""
         return self.gaps[0] + "".join(text + self.gap_after(index, text) for index, text in enumerate(texts))
 
+    @property
+    def marked_texts(self) -> list[str]:
+        """The sentences with the marks of list items before them."""
+        return [gap.lstrip() + text for gap, text in zip(self.gaps, self.texts, strict=False)]
+
     def with_first_mark(self) -> "Sentences":
         """Return the same text with the mark of a list before its first sentence as a part of that."""
         space, mark = self.gaps[0], self.gaps[0].lstrip()
         if not mark:
             return self
-        return Sentences((mark + self.texts[0], *self.texts[1:]), (space.removesuffix(mark), *self.gaps[1:]))
+        return Sentences((self.marked_texts[0], *self.texts[1:]), (space.removesuffix(mark), *self.gaps[1:]))
 
     def gap_after(self, index: int, text: str) -> str:
         """Return what follows a text in the place of sentence `index`: the original gap.

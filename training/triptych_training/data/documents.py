@@ -42,7 +42,7 @@ class Documents:
 def read_documents(paths: Sequence[str]) -> Iterator[list[str]]:
     """Read the sentences of each document; raises CorpusError as `read_texts` does."""
     for text in read_texts(paths):
-        yield [sentence for line in text.split("\n") for sentence in SPLITTER.split(line).texts]
+        yield [sentence for line in text.split("\n") for sentence in SPLITTER.split(line).marked_texts]
 
 
 def read_texts(paths: Sequence[str]) -> Iterator[str]:

@@ -50,6 +50,12 @@ def test_sentences_end_in_every_script(tmp_path: Path, line: str) -> None:
     assert "".join(document) == line.replace(document[0] + " ", document[0])
 
 
+def test_marks_of_items_are_kept(tmp_path: Path) -> None:
+    assert list(read_documents([write(tmp_path / "a.txt", "- One. 2. Two.\n1.2 Three")])) == [
+        ["- One.", "2. Two.", "1.2 Three"]
+    ]
+
+
 @pytest.mark.parametrize("at_once", [1, 4, 100])
 def test_offsets_mark_every_sentence(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     monkeypatch.setattr(documents_module, "ENCODE_DOCUMENTS", at_once)
