@@ -85,6 +85,7 @@ LOADERS: Mapping[str, Callable[[Path], registry.Loaded]] = {
 }
 OURS = (*LOADERS, VAE)
 OF_CHECKPOINTS = ("shortlist", "lower_capitals", "source_language", "target_language", "ignore_config")  # of Transformers
+GENAI_CONFIG = "genai_config.json"  # of ONNX Runtime GenAI, whose builder writes no config.json
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     INT8_WEIGHTS: ENCODERS,
@@ -258,6 +259,9 @@ def _open_graphs(path: Path, options: ExportOptions, origin: Mapping[str, str] |
     folder = Folder(options.config_from or place)
     if given := [name for name in OF_CHECKPOINTS if getattr(options, name)]:
         raise SourceError(f"{given[0]}: not for ONNX files, {path}")
+    if path.is_dir() and not folder.has(CONFIG) and (path / GENAI_CONFIG).is_file():
+        remedy = "copy that of the original checkpoint into it, or name the ONNX file to serve plain tensors"
+        raise SourceError(f"{path}: has {GENAI_CONFIG}, but no {CONFIG}: {remedy}")
     files = find_graphs(path)
     if unknown := [name for name in options.precisions or () if name not in files]:
         raise SourceError(f"precision {', '.join(unknown)}: {path} has {', '.join(files)}, ONNX files are kept as they are")

@@ -80,8 +80,12 @@ def save_file(folder: Path) -> Any:
     """Save a GPT-2 of an unknown architecture as Optimum does, without weights; returns the model."""
     model = small_decoder("gpt2", folder)
     (folder / "model.safetensors").unlink()
-    edit_json(folder / "config.json", model_type="gpt_new")
-    onnx.save(merged(onnx.load(optimum("gpt2") / "model.onnx")), folder / FILE)
+    edit_json(folder / "config.json", model_type="gpt_new", head_dim=model.config.n_embd // model.config.n_head)
+    file = merged(onnx.load(optimum("gpt2") / "model.onnx"))
+    for one in file.graph.input:  # ONNX Runtime GenAI does not declare the size of heads
+        if one.name.startswith("past_key_values"):
+            one.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+    onnx.save(file, folder / FILE)
     return model
 
 

@@ -8,6 +8,7 @@ chunk or of a source, `P` positions before it, `H` heads of `D` dimensions.
 from collections.abc import Sequence
 from pathlib import Path
 
+import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, version_converter
 from onnx.helper import make_tensor_value_info as value_info
 
@@ -29,6 +30,7 @@ from triptych_export.onnx_files.decoder import (
 )
 
 INT64_MAX = 2**63 - 1
+FOREIGN = "triptych.foreign"
 ENCODER = "encoder/"
 IR_VERSION = 10  # the first with opset 21
 
@@ -209,7 +211,15 @@ def _converted(model: ModelProto, folder: Path, opset: int, prefix: str) -> Grap
     large = [hollow_tensor(one.name, one.data_type, one.dims) for one in body.initializer if one.name in tensors]
     replace_fields(body, initializer=[one for one in body.initializer if one.name not in tensors])
     body.input.extend(value_info(one.name, one.data_type, one.dims) for one in large)
+    unknown = [node for node in body.node if not node.domain and not onnx.defs.has(node.op_type)]
+    for node in unknown:  # operators of the runtime under the standard's name, which the converter does not know
+        node.domain = FOREIGN
+    graph.model.opset_import.add(domain=FOREIGN, version=1)
     hollow = graph.model if opset_of(model) == opset else version_converter.convert_version(graph.model, opset)
+    for node in hollow.graph.node:
+        if node.domain == FOREIGN:
+            node.domain = ""
+    replace_fields(hollow, opset_import=[one for one in hollow.opset_import if one.domain != FOREIGN])
     hollow = prefixed(hollow, prefix)
     replace_fields(hollow.graph, input=[one for one in hollow.graph.input if one.name.removeprefix(prefix) not in tensors])
     hollow.graph.initializer.extend(hollow_tensor(prefix + one.name, one.data_type, one.dims) for one in large)

@@ -48,6 +48,7 @@ class OnnxDecoder(nn.Module):
     Args:
         path: a file with inputs for keys and values; in a merged one, the branch that reads them is used.
         sides: parts of the names of keys and values: OWN and CROSS of encoder-decoders, else empty.
+        head_dim: size of keys and values, where the file does not declare it, such as files of ONNX Runtime GenAI; 0: unknown.
 
     Raises:
         SourceError: the file is damaged, or has inputs or outputs of no known meaning.
@@ -55,9 +56,13 @@ class OnnxDecoder(nn.Module):
 
     count: int  # of tokens
 
-    def __init__(self, path: Path, sides: Sequence[str] = ("",)) -> None:
+    def __init__(self, path: Path, sides: Sequence[str] = ("",), head_dim: int = 0) -> None:
         super().__init__()
         self.file = OnnxFile(path, read_model(path))
+        for one in self.file.model.graph.input:
+            sizes = one.type.tensor_type.shape.dim
+            if head_dim and PAST_NAME.fullmatch(one.name) and len(sizes) == 4 and not sizes[3].dim_value:
+                sizes[3].dim_value = head_dim
         self.precision = precision_of(self.file.model)
         graph, self.side = branch_of(self.file.model, with_past=True), sides[0]
         self.layers, self.heads, self.head_dim = _cache_shape(path, graph, sides)
@@ -103,13 +108,14 @@ class OnnxGpt(OnnxDecoder):
     Args:
         path: the file.
         positions: longest text.
+        head_dim: as for OnnxDecoder.
 
     Raises:
         SourceError: as OnnxDecoder; or the file does not run.
     """
 
-    def __init__(self, path: Path, positions: int) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, positions: int, head_dim: int = 0) -> None:
+        super().__init__(path, head_dim=head_dim)
         self.count, heads, size = self._run(self.file, [0])[LOGITS].shape[-1], self.heads, self.head_dim
         self._sessions = {}
         self.config = GptConfig(self.count, heads * size, heads, head_dim=size, layers=self.layers, max_positions=positions)

@@ -162,6 +162,8 @@ def compare_generation(
     """
     figures: dict[str, list[Array]] = {precision: [] for precision in found}
     for index, text in enumerate(texts if found else ()):
+        if len(text) < 2:  # it ended at once: there is no next token
+            continue
         expected = _log_probabilities(source, text)
         places, best, top = np.arange(len(expected)), expected.argmax(-1), expected.max(-1)
         for precision, scores in found.items():

@@ -47,7 +47,8 @@ def keep_files(
     if len(files) > 1:
         return _keep_seq2seq(folder, files, limit, source_language, target_language)
     beside = files[0].with_name(WITH_PAST)
-    model = OnnxGpt(beside if beside.is_file() else files[0], limit)
+    width, heads = (folder.config.get(name) or 0 for name in ("hidden_size", "num_attention_heads"))
+    model = OnnxGpt(beside if beside.is_file() else files[0], limit, folder.config.get("head_dim") or width // (heads or 1))
     tokenizer = limit_tokens(decoder_tokenizer(folder), model.config.vocabulary_size)
     return decoders.make_source(folder, model, tokenizer, *read_chat(folder))
 

@@ -246,6 +246,14 @@ def test_a_file_in_the_folder_onnx_has_its_settings_above(tmp_path: Path) -> Non
         exported(path.parent, tmp_path)
 
 
+def test_a_folder_of_onnxruntime_genai_needs_the_original_config(tmp_path: Path) -> None:
+    path = row_wise(tmp_path / "model.onnx", False)
+    write_json(tmp_path / "genai_config.json", {})
+    with pytest.raises(SourceError, match=r"has genai_config\.json, but no config\.json: copy that of the original checkpoint"):
+        exported(tmp_path, tmp_path)
+    assert read_manifest(exported(path, tmp_path)).task == "tensors"
+
+
 def row_wise(path: Path, mixes_rows: bool) -> Path:
     """Write `y = x * 2`, or a graph in which every row depends on all."""
     nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
