@@ -523,6 +523,9 @@ def test_a_sentence_transformers_folder_sets_the_pooling(tmp_path: Path) -> None
     assert (checkpoint.pooling, checkpoint.normalize, checkpoint.head) == ("cls", True, "embedding")
     manifest = text_manifest(checkpoint, ("fp32",))
     assert (manifest["task"], manifest["pooling"], manifest["normalize"]) == ("text-embedding", "cls", True)
+    assert "classifier_not_carried_over" not in checkpoint.provenance
+    (folder / "model_head.pkl").touch()
+    assert "model_head.pkl of SetFit is a pickle" in load_text(folder).provenance["classifier_not_carried_over"]
 
 
 def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ REMEDIES = {  # of folders without weights, by a file
     "flax_model.msgpack": "load it in transformers 4 with from_flax=True, and save it",
     "zero_to_fp32.py": "DeepSpeed's weights are put together by this script",
 }
+PICKLED = (".ckpt", ".pt", ".pth")  # suffixes of what torch.save writes, such as Lightning's checkpoints
+STATES = ("optimizer", "scheduler", "scaler", "rng_state")  # of the Trainer, beside a model's weights
+PICKLED_REMEDY = "load it where it was made, and save the model, without a wrapper, and its tokenizer with save_pretrained"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 NO_ANSWER = (TransportError, ConnectionError, TimeoutError, OfflineModeIsEnabled, LocalEntryNotFoundError)
 PICKLES = ("pytorch_model*.bin",)
@@ -113,7 +116,7 @@ class Folder:
         if self.has("modules.json"):
             return ", as sentence-transformers wrote it before version 2.0: load and save it with a newer version"
         places = sorted({place.parent for pattern in PLACES for place in self.path.glob(pattern)})
-        return f"; there is a checkpoint in: {', '.join(map(str, places))}" if places else onnx_remedy(self.path)
+        return f"; there is a checkpoint in: {', '.join(map(str, places))}" if places else file_remedy(self.path)
 
     def config_error(self, problem: str) -> SourceError:
         """Make an error about a member of config.json."""
@@ -167,6 +170,8 @@ def open_folder(name: str, revision: str = "") -> Folder:
         return Folder(path)
     if path.exists() or not HUB_NAME.fullmatch(name) or path.parent.exists():
         remedy = f"; it is a file: name its folder, {path.parent}" if path.is_file() else ""
+        if path.suffix in PICKLED and remedy:
+            remedy = f"; {PICKLED_REMEDY}"
         if path.suffix == ".argosmodel" and remedy:
             remedy = "; it is a package of Argos Translate: unpack it with unzip, and name its folder"
         known = "not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de"
@@ -197,10 +202,12 @@ def _download(name: str, revision: str) -> Folder:
         raise SourceError(f"{name}: not a folder, and not available from the Hugging Face hub: {one_line(cause)}") from error
 
 
-def onnx_remedy(folder: Path) -> str:
-    """Say which ONNX files a folder has, for an error; empty if there are none."""
-    names = sorted(str(path.relative_to(folder)) for place in ("", "onnx/") for path in folder.glob(f"{place}*.onnx"))
-    return f"; to serve an ONNX file, name it instead of the folder: {', '.join(names)}" if names else ""
+def file_remedy(folder: Path) -> str:
+    """Say what to do about a folder's ONNX files, or about a file of torch.save, for an error; empty if there are none."""
+    if names := sorted(str(path.relative_to(folder)) for place in ("", "onnx/") for path in folder.glob(f"{place}*.onnx")):
+        return f"; to serve an ONNX file, name it instead of the folder: {', '.join(names)}"
+    pickled = sorted(path for path in folder.glob("*") if path.suffix in PICKLED and path.stem not in STATES)
+    return f"; {pickled[0].name}: {PICKLED_REMEDY}" if pickled else ""
 
 
 def pointer_remedy(path: Path) -> str:

@@ -46,6 +46,7 @@ from triptych_training.models.rotary import Rotary
 
 POSITIONS = "max_position_embeddings"
 SHOWN = 8  # special tokens on the card
+SETFIT_HEAD = "model_head.pkl"
 RELEVANCE = "relevance"  # label of rerankers without one
 
 
@@ -209,6 +210,8 @@ def assemble(
         notes["prompts_not_available" if settings.prompt or settings.chats else "prompts"] = others
     if markers := [token.content for token in read_special_tokens(folder).additional]:
         notes["special_tokens_read_as_text"] = ", ".join(markers[:SHOWN]) + (", ..." if len(markers) > SHOWN else "")
+    if folder.has(SETFIT_HEAD):
+        notes["classifier_not_carried_over"] = f"{SETFIT_HEAD} of SetFit is a pickle, which could run code; texts are embedded"
     # config.json does not say whether a classifier was trained on pairs or single texts
     both = isinstance(model, BertForSequenceClassification)
     return TextCheckpoint(

@@ -16,14 +16,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.folder import REMEDIES, one_line, onnx_remedy, pointer_remedy
+from triptych_export.huggingface.folder import PICKLED_REMEDY, REMEDIES, file_remedy, one_line, pointer_remedy
 from triptych_export.onnx_files.weights import open_graphs, weight_graphs
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"
 # First part of all names in weights that were saved from inside a wrapper: the wrapper.
 WRAPPERS = {"_orig_mod.": "torch.compile", "module.": "DataParallel", "base_model.model.": "PEFT"}
-OF_MORE = "; if torch.save wrote a model or a training's state, load it where it was made, and call the model's save_pretrained"
+OF_MORE = f"; if torch.save wrote a model or a training's state, {PICKLED_REMEDY}"
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # suffixes of norms in checkpoints converted from TensorFlow
 
 
@@ -75,7 +75,7 @@ def open_weights(folder: Path) -> StoredWeights:
     if graphs := weight_graphs(folder):
         return StoredWeights(open_graphs(graphs))
     there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file())) or "nothing"
-    remedy = next((f"; {name}: {remedy}" for name, remedy in REMEDIES.items() if (folder / name).exists()), onnx_remedy(folder))
+    remedy = next((f"; {name}: {remedy}" for name, remedy in REMEDIES.items() if (folder / name).exists()), file_remedy(folder))
     raise SourceError(
         f"{folder}: holds no weights; supported: {SAFETENSORS} and {PICKLE}, or shards of either with {SAFETENSORS}{INDEX} "
         f"or {PICKLE}{INDEX}; there are: {there}{remedy}"

@@ -200,8 +200,8 @@ class Malice:
         return Path.touch, (Path("touched"),)
 
 
-NO_WEIGHTS = r"pytorch_model\.bin does not map names to tensors; .* call the model's save_pretrained$"
-RUNS_CODE = r"pytorch_model\.bin holds more than weights, or is damaged: .* call the model's save_pretrained$"
+NO_WEIGHTS = r"pytorch_model\.bin does not map names to tensors; .* its tokenizer with save_pretrained$"
+RUNS_CODE = r"pytorch_model\.bin holds more than weights, or is damaged: .* its tokenizer with save_pretrained$"
 
 
 @pytest.mark.parametrize(
@@ -260,6 +260,20 @@ def test_other_formats_are_reported_with_the_files_found(tmp_path: Path) -> None
         SourceError, match=r"holds no weights; supported: model\.safetensors .*; there are: tf_model\.h5; .*from_tf"
     ):
         open_weights(tmp_path)
+
+
+def test_files_of_torch_save_are_reported_with_a_remedy(tmp_path: Path) -> None:
+    """Lightning's, for instance; the Trainer's states are none."""
+    remedy = "load it where it was made, and save the model, without a wrapper, and its tokenizer with save_pretrained$"
+    (tmp_path / "optimizer.pt").touch()
+    with pytest.raises(SourceError, match=r"missing config\.json$"):
+        _ = Folder(tmp_path).config
+    (path := tmp_path / "epoch=3-step=40.ckpt").touch()
+    for attempt in (lambda: open_weights(tmp_path), lambda: Folder(tmp_path).config):
+        with pytest.raises(SourceError, match=f"; {path.name}: {remedy}"):
+            attempt()
+    with pytest.raises(SourceError, match=f"not a folder, .*; {remedy}"):
+        open_folder(str(path))
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "tokenizer.json", "source.spm"])
