@@ -69,12 +69,7 @@ def read_config(path: Path, architecture: str, types: Mapping[str, type]) -> Con
     Raises:
         CheckpointError: the file cannot be read, is of another architecture or format, or members are missing or mistyped.
     """
-    config = _read_object(path)
-    if "model_type" in config:
-        raise CheckpointError(
-            f"{path}: of a Hugging Face model ({config['model_type']}), which can be exported but not trained here; "
-            f"supported: {architecture!r} format {FORMAT}"
-        )
+    config = _read_ours(path, f"{architecture!r} format {FORMAT}")
     if config.get("architecture") != architecture or config.get("format") != FORMAT:
         raise CheckpointError(
             f"{path}: architecture {config.get('architecture')!r} format {config.get('format')!r}; "
@@ -168,6 +163,17 @@ def make_member(path: Path, member: str, make: Callable[[], Result]) -> Result:
         raise CheckpointError(f"{path}: {member}: {error}") from error
 
 
+def _read_ours(path: Path, supported: str) -> Config:
+    """Read a config.json; raises CheckpointError if it cannot be read, or is that of a Hugging Face model."""
+    config = _read_object(path)
+    if "model_type" in config:
+        raise CheckpointError(
+            f"{path}: of a Hugging Face model ({config['model_type']}), which can be exported but not trained here; "
+            f"supported: {supported}"
+        )
+    return config
+
+
 def _read_object(path: Path) -> Config:
     try:
         config: Config = json.loads(path.read_text(encoding="utf-8"))
@@ -213,6 +219,24 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: Path) 
     if faults := _differences(model, weights):
         raise CheckpointError(f"{origin}: {'; '.join(faults)}")
     _assign(model, weights)
+
+
+def start_from(folder: Path, model: nn.Module) -> bool:
+    """Copy the weights of a checkpoint folder into `model`, whose classifier stays new if it has another number of classes.
+
+    Returns:
+        Whether it stays new.
+
+    Raises:
+        CheckpointError: the folder is no checkpoint of triptych_training, or its weights do not fit.
+    """
+    need_files(folder, (CONFIG, WEIGHTS))
+    _read_ours(folder / CONFIG, "checkpoint folders of triptych train")
+    weights = read_weights(folder / WEIGHTS)
+    own = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("classifier.")}
+    other = any(name in weights and weights[name].shape[0] != tensor.shape[0] for name, tensor in own.items())
+    load_weights(model, {**weights, **(own if other else {})}, folder)
+    return other
 
 
 def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from triptych_training.checkpoints.folder import CONFIG, WEIGHTS, average_weights, load_weights, need_files, read_weights
+from triptych_training.checkpoints.folder import average_weights, load_weights, start_from
 from triptych_training.data.batches import Indices, plan_steps
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.word_vectors import fill_token_tables
@@ -356,10 +356,8 @@ class Trainer:
         state = self.folder.load_state()
         if state is None:
             self._rewind()
-            if self.recipe.initial:
-                folder = Path(self.recipe.initial)
-                need_files(folder, (CONFIG, WEIGHTS))
-                load_weights(self.task.model, read_weights(folder / WEIGHTS), folder)
+            if self.recipe.initial and start_from(Path(self.recipe.initial), self.task.model) and self.fabric.is_global_zero:
+                self.folder.log({"kind": "note", "step": 0, "new_classifier": True})
             if isinstance(self.recipe, TextRecipe) and self.recipe.embeddings:
                 tokenizer = load_tokenizer(self.folder.tokenizer)
                 found = fill_token_tables(self.task.model, tokenizer, Path(self.recipe.embeddings))

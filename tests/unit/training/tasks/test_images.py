@@ -12,7 +12,7 @@ from PIL import Image
 
 from triptych_training.checkpoints.encoder import load_image_checkpoint
 from triptych_training.data.images import ImageStore, read_folders
-from triptych_training.errors import CorpusError, RecipeError
+from triptych_training.errors import CheckpointError, CorpusError, RecipeError
 from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import ImageRecipe
 from triptych_training.models.vit import Vit, VitConfig
@@ -85,6 +85,24 @@ def test_three_colours_are_learnt_and_the_run_has_files_and_provenance(finished:
     assert {Image.open(BytesIO(sample)).format for sample in checkpoint.samples} == {"JPEG"}
     with pytest.raises(RecipeError, match=r"resume: .* other options: valid was \[\], is \["):  # images would change sides
         train_image_classifier(replace(recipe, valid=recipe.train), SHAPE, run, resume=True)
+
+
+def test_a_training_may_begin_with_a_model_of_other_classes(finished: Finished, tmp_path: Path) -> None:
+    initial = finished[1] / "model"
+    recipe = make_recipe(tmp_path, initial=str(initial), max_steps=1, learning_rate=1e-12, ema_decay=0.0)
+    (tmp_path / "train/red").rename(tmp_path / "red")
+    made = dict(load_image_checkpoint(train_image_classifier(recipe, SHAPE, tmp_path / "run")).model.named_parameters())
+    before = dict(load_image_checkpoint(initial).model.named_parameters())
+    assert made.keys() == before.keys()
+    others = {name for name in made if made[name].shape != before[name].shape or not torch.allclose(made[name], before[name])}
+    assert others == {"classifier.weight", "classifier.bias"}
+    assert made["classifier.bias"].shape == (2,)
+    assert records(tmp_path / "run")[0] == {"kind": "note", "step": 0, "new_classifier": True}
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/config.json").write_text('{"model_type": "vit"}')
+    (tmp_path / "theirs/model.safetensors").touch()
+    with pytest.raises(CheckpointError, match=r"theirs/config\.json: of a Hugging Face model \(vit\), .* not trained here"):
+        train_image_classifier(replace(recipe, initial=str(tmp_path / "theirs")), SHAPE, tmp_path / "other")
 
 
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
