@@ -28,6 +28,8 @@ from triptych_training.data.files import FULL
 
 __all__ = ["ExportOptions", "export"]
 
+LOST = ("_not_carried_over", "_read_as_text")  # ends of the names of what a checkpoint has and its bundle has not
+
 
 def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], None]) -> Path:
     """Export a checkpoint; returns the bundle's folder. `say` receives progress, one line at a time.
@@ -44,7 +46,7 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
     options.check()
     with _scratch_folder(options.repository) as work:
         family, weights, origin = open_checkpoint(str(checkpoint), options, work)
-        lost = {name: value for name, value in family.provenance.items() if name.endswith("_not_carried_over")}
+        lost = {name: value for name, value in family.provenance.items() if name.endswith(LOST)}
         for name, value in {**origin, **lost}.items():
             say(f"{name.replace('_', ' ')}: {value}")
         options = replace(options, precisions=options.precisions or family.default_precisions or options.shipped)

@@ -113,15 +113,18 @@ def test_manifest_and_card_report_parity_quality_and_origin(exported: tuple[Path
 def test_settings_that_are_not_carried_over_are_reported(
     tmp_path: Path, checkpoint: Path, few_suffice: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lost = {"generation_not_carried_over": "min_p = 0.1", "special_tokens_read_as_text": "<e1>", "steps": "3"}
+
     def open_and_lose(*arguments: Any) -> Opened:
         opened = open_checkpoint(*arguments)
-        monkeypatch.setattr(opened.family, "provenance", {"generation_not_carried_over": "min_p = 0.1"})
+        monkeypatch.setattr(opened.family, "provenance", lost)
         return opened
 
     said: list[str] = []
     monkeypatch.setattr(exporter, "open_checkpoint", open_and_lose)
     export(checkpoint, ExportOptions(tmp_path, precisions=("fp32",)), said.append)
-    assert said[0] == "generation not carried over: min_p = 0.1"
+    assert said[:2] == ["generation not carried over: min_p = 0.1", "special tokens read as text: <e1>"]
+    assert not any(line.startswith("steps") for line in said)
 
 
 def test_data_paths_are_reduced_to_file_names() -> None:
