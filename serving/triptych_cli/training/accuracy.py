@@ -31,10 +31,11 @@ from triptych_training.tasks.pretraining import VALID_SHARE, draw_valid
 CALL_TEXTS = 64  # prompts per call
 CALL_IMAGES = 64  # whole files, which are in memory together
 CALL_ROWS = 512  # rows per call of the engine
+ROW_TOKENS, DOCUMENT_TOKENS = 128, 256  # usual lengths, of models that read as many
 EVIDENCE_SEED = 1  # of the samples
 
 
-def masked_accuracy(paths: Sequence[str], choice: ModelChoice, sequence_length: int) -> dict[str, Any]:
+def masked_accuracy(paths: Sequence[str], choice: ModelChoice, sequence_length: int | None) -> dict[str, Any]:
     """Return top-1 and top-5 accuracy and perplexity of masked tokens, the same ones as in the validation of a training.
 
     Raises:
@@ -44,6 +45,7 @@ def masked_accuracy(paths: Sequence[str], choice: ModelChoice, sequence_length: 
     with open_engine(choice, FILL_MASK) as (registry, selector):
         model = registry.find_text(selector, FILL_MASK)
         limit = model.manifest.limits.max_tokens
+        sequence_length = min(ROW_TOKENS, limit) if sequence_length is None else sequence_length
         if not SPECIAL_PAIR < sequence_length <= limit:
             raise BackendError(
                 f"sequence-length: {sequence_length} is outside {SPECIAL_PAIR + 1} to {limit}, the model's limit"
@@ -83,7 +85,7 @@ def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -
     return rows
 
 
-def text_perplexity(paths: Sequence[str], choice: ModelChoice, sequence_length: int) -> dict[str, Any]:
+def text_perplexity(paths: Sequence[str], choice: ModelChoice, sequence_length: int | None) -> dict[str, Any]:
     """Return the perplexity of documents, each read from its beginning up to `sequence_length` tokens.
 
     Raises:
@@ -93,6 +95,7 @@ def text_perplexity(paths: Sequence[str], choice: ModelChoice, sequence_length: 
     with open_engine(choice, TEXT_GENERATION) as (registry, selector):
         model = registry.find_generator(selector)
         longest = model.context - 1 - model.tokenizer.num_special_tokens_to_add(is_pair=False)  # one token is generated
+        sequence_length = min(DOCUMENT_TOKENS, longest) if sequence_length is None else sequence_length
         if not 1 < sequence_length <= longest:
             raise BackendError(f"sequence-length: {sequence_length} is outside 2 to {longest}, the model's limit")
         documents = list(read_texts(paths))

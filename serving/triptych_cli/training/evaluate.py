@@ -74,9 +74,13 @@ def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None,
 @command.command(name="fill-mask")
 @click.argument("texts", nargs=-1, required=True)
 @options.local_choice
-@options.option("--sequence-length", default=128, help="Tokens per row, including [CLS] and [SEP].")
+@options.optional(
+    "--sequence-length",
+    type=int,
+    help="Tokens per row, including [CLS] and [SEP].  [default: 128, or the model's limit if that is less]",
+)
 @options.as_json
-def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **values: Any) -> None:
+def fill_mask(texts: tuple[str, ...], sequence_length: int | None, as_json: bool, **values: Any) -> None:
     """Mask 15 % of the tokens of TEXTS (files of paragraphs, a blank line between documents) and predict them.
 
     80 % of them become [MASK], 10 % another token, 10 % stay: the same ones for every model with the same vocabulary.
@@ -87,9 +91,13 @@ def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **val
 @command.command(name="text-generation")
 @click.argument("texts", nargs=-1, required=True)
 @options.local_choice
-@options.option("--sequence-length", default=256, help="Tokens per document, from its beginning.")
+@options.optional(
+    "--sequence-length",
+    type=int,
+    help="Tokens per document, from its beginning.  [default: 256, or the model's limit if that is less]",
+)
 @options.as_json
-def text_generation(texts: tuple[str, ...], sequence_length: int, as_json: bool, **values: Any) -> None:
+def text_generation(texts: tuple[str, ...], sequence_length: int | None, as_json: bool, **values: Any) -> None:
     """Print the perplexity of TEXTS (files of paragraphs, a blank line between documents)."""
     _show("text_perplexity", as_json, texts, ModelChoice(**values), sequence_length)
 

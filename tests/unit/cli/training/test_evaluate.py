@@ -12,6 +12,7 @@ from click import ClickException
 from tokenizers import Tokenizer, decoders, processors
 
 from triptych_cli.common.connection import PatientClient
+from triptych_cli.training import accuracy
 from triptych_cli.translation.backend import EmbeddedBackend, RemoteBackend
 from triptych_embedded.request import TranslationRequest
 from triptych_serving.models.image.image_model import ImageModel
@@ -180,4 +181,13 @@ def test_a_start_token_counts_for_the_longest_sequence(run: Run, tmp_path: Path,
     path.write_text("a b c " * 2000, encoding="utf-8")
     command = ("evaluate", "text-generation", path, "--json", "--sequence-length")
     assert run(*command, "1023").error == "sequence-length: 1023 is outside 2 to 1022, the model's limit"
-    assert json.loads(run(*command, "1022").success)["tokens"] == 1022  # the start token is not predicted
+    whole = json.loads(run(*command, "1022").success)
+    assert whole["tokens"] == 1022  # the start token is not predicted
+    monkeypatch.setattr(accuracy, "DOCUMENT_TOKENS", 2000)
+    assert json.loads(run(*command[:-1]).success) == whole
+
+
+def test_the_usual_row_is_no_longer_than_the_model_s_limit(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path := tmp_path / "texts.txt").write_text("The war ended in the last century.\n" * 40, encoding="utf-8")
+    monkeypatch.setattr(accuracy, "ROW_TOKENS", 10_000)
+    assert json.loads(run("evaluate", "fill-mask", path, "--json").success)["masked_tokens"] > 0
