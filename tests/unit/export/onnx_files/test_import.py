@@ -289,7 +289,9 @@ def test_int8_weights_of_other_programs_are_multiplied_exactly(
     entries = session.cpu_entries
     monkeypatch.setattr(session, "int8_saturates", lambda: True)
     monkeypatch.setattr(
-        session, "cpu_entries", lambda threads, exact_products: exact.append(exact_products) or entries(threads, exact_products)
+        session,
+        "cpu_entries",
+        lambda threads, exact_products, *others: exact.append(exact_products) or entries(threads, exact_products, *others),
     )
     assert list(read_manifest(exported(path, tmp_path)).precisions) == ["int8"]
     assert exact
@@ -342,7 +344,7 @@ def test_generated_inputs_are_not_larger_than_the_limit(tmp_path: Path, monkeypa
 
 
 def test_the_dimension_of_rows_may_be_another_than_the_first(tmp_path: Path) -> None:
-    """Such as that of the state of an LSTM, which must have as many rows as the input."""
+    """The state of an LSTM must have as many rows as the input."""
     nodes = [
         helper.make_node("MatMul", ["x", "weights"], ["product"]),
         helper.make_node("ReduceMean", ["state"], ["mean"], axes=[0], keepdims=0),
@@ -526,7 +528,7 @@ def test_texts_are_words_that_the_graph_knows(mixes_rows: bool, samples: bool, t
 
 @pytest.mark.parametrize("labels", [["cat", "dog"], [3, 12]])
 def test_maps_of_probabilities_become_columns_with_labels(labels: list[Any], tmp_path: Path) -> None:
-    """What skl2onnx writes by default; the original file's maps are compared with the columns."""
+    """skl2onnx writes maps by default; those of the original file are compared with the columns."""
     kind = "strings" if labels[0] == "cat" else "int64s"
     names = {f"classlabels_{kind}": labels}
     node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", **names)
