@@ -140,6 +140,9 @@ def _message(error: click.UsageError) -> str:
     if isinstance(kind, (click.IntRange, click.FloatRange)):
         number = kind.name.removesuffix(" range").replace("integer", "whole number").replace("float", "number")
         message = message.replace(f"is not a valid {kind.name}", f"is not a {number} in the range {kind._describe_range()}")
+    has_text = any(each.startswith("-") and " " in each.partition("=")[0] for each in sys.argv)
+    if isinstance(error, click.NoSuchOption) and has_text:
+        message += "; put -- before texts that begin with a dash"
     return _with_variables(message, error.ctx) if error.ctx else message
 
 

@@ -25,6 +25,7 @@ def test_version_and_help_of_the_program(run: Run) -> None:
     assert (result.code, result.error) == (2, "No such command 'sing' (see triptych --help)")
     assert run("translat").error == "no command 'translat'; did you mean translate? (see triptych --help)"
     assert run("translate", "--server").error.endswith("(see triptych translate --help)")
+    assert "put -- before texts that begin with a dash" in run("translate", "- The printer is broken.").error
 
 
 def test_help_lists_commands_without_importing_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
