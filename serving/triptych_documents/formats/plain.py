@@ -13,10 +13,10 @@ from triptych_documents.encoding import Encoding, decode
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, soft, spaced
 from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, UnitLimit, collected
-from triptych_documents.formats.shared.wrapping import NARROWEST, looks_wrapped, may_begin, words_of, wrapped
+from triptych_documents.formats.shared.wrapping import MARKER, NARROWEST, looks_wrapped, may_begin, words_of, wrapped
 from triptych_documents.unit import Piece, Unit
 
-_MARKER = re.compile(r"(?:[-*+•‣◦▪·–—]|\(?[0-9]{1,3}[.)]|\(?[A-Za-z]\))(?=[ \t])")
+_MARKER = re.compile(rf"(?:{MARKER})(?=[ \t])")
 _QUOTE = re.compile(r"[ \t\f]*(?:>[ \t]?)*[ \t]*")
 _GAP = re.compile(r"[ ]*\t\s*| {3,}")
 _TRIES = 100  # widths to try until a translation looks wrapped

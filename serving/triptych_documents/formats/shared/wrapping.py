@@ -9,7 +9,8 @@ from triptych_documents.unit import Code, Piece
 NARROWEST = 50  # narrower paragraphs are addresses, verses or lists, whose line ends are intended
 _MOST = 0.8  # share of full lines in a wrapped paragraph; others may have been edited
 SENTENCE_END = re.compile(r"[.!?:;…。！？؟।][\"'”’»)\]]*$")
-_MARKER = re.compile(r"(?:[-*+•‣◦▪·–—>]|\(?[0-9]{1,3}[.)]|\(?[A-Za-z]\))")
+MARKER = r"[-*+•‣◦▪·–—]|\(?[0-9]{1,3}[.)]|\(?[A-Za-z]\)"  # of an item of a list
+_MARKER = re.compile(MARKER)
 _APART = re.compile(r" (?![^{}\n]{0,300}\})")  # spaces outside of {{ name }}
 
 
