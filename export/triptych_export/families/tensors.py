@@ -194,9 +194,8 @@ class TensorsFamily:
             elif kind.kind == "f":
                 arrays[name] = generator.uniform(0, 1, sizes).astype(kind)
             else:
-                arrays[name] = generator.integers(0, min(most, 2 if kind == np.bool_ else np.iinfo(kind).max), sizes).astype(
-                    kind
-                )
+                highest = 2 if kind == np.bool_ else np.iinfo(kind).max
+                arrays[name] = generator.integers(0, min(most, highest), sizes).astype(kind)
         return arrays
 
     def _correct_outputs(self, results: Sequence[Mapping[str, NDArray[Any]]], say: Say) -> None:

@@ -22,7 +22,7 @@ _KEPT = "{urn:oasis:names:tc:xliff:document:1.2}g"
 _WRITTEN = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t"})
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 _REFERENCE = re.compile(r"[@?](?:\+?[\w.]+:)?\w+/")  # to another resource: @string/name
-_FORMS = frozenset({"zero", "one", "two", "few", "many", "other"})
+_TEXT_KEYS = frozenset({"NSStringLocalizedFormatKey", "zero", "one", "two", "few", "many", "other"})  # of a .stringsdict
 
 Found = Iterator[tuple[int, str]]  # elements with texts, and their names
 
@@ -93,9 +93,7 @@ def _stringsdict(tree: XmlTree) -> Found:
         token = tree.tokens[element]
         if token.name == "key":
             names[token.depth] = tree.characters(element)
-        elif token.name == "string" and (
-            names.get(token.depth) in _FORMS or names.get(token.depth) == "NSStringLocalizedFormatKey"
-        ):
+        elif token.name == "string" and names.get(token.depth) in _TEXT_KEYS:
             yield element, ".".join(names[depth] for depth in sorted(names) if depth <= token.depth)
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from triptych_documents.formats.shared.inline_codes import split_ends
 from triptych_documents.formats.shared.wrapping import NARROWEST, SENTENCE_END, looks_wrapped, may_begin, words_of, wrapped
@@ -18,26 +19,26 @@ _WHOLE = re.compile(r"`[^`]{1,300}`|<[^<>]{1,500}>|\{[^{}]{0,300}\}|\]\([^()]{1,
 _INNER_SPACE = "\U00100000"  # stands for a space in it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Line:
     pieces: tuple[Piece, ...]
 
-    @property
+    @cached_property
     def body(self) -> str:
         return raw_text(self.pieces).strip()
 
-    @property
+    @cached_property
     def indent(self) -> str:
         return split_ends(self.pieces)[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Paragraph:
     """One line, or several that are wrapped."""
 
     lines: tuple[_Line, ...]
 
-    @property
+    @cached_property
     def pieces(self) -> tuple[Piece, ...]:
         """The lines as one."""
         if len(self.lines) == 1:

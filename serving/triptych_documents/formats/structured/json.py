@@ -114,16 +114,20 @@ def _language(whole: Any, wanted: str) -> tuple[Span, str] | None:
     return locales[0].span, json.dumps(wanted.replace("-", "_"))
 
 
+def _decoded(text: str) -> Any:
+    """Parse a value; one that is no JSON, again without comments."""
+    try:
+        return _Decoder().decode(text)
+    except json.JSONDecodeError:
+        if "//" not in text and "/*" not in text:
+            raise
+        return _Decoder().decode(_COMMENT.sub(lambda found: found[1] or _UNBROKEN.sub(" ", found[0]), text))
+
+
 def _parsed(text: str, line: int = 1) -> Any:
     """Parse a value that starts in a line."""
-    decoder = _Decoder()
     try:
-        try:
-            return decoder.decode(text)
-        except json.JSONDecodeError:
-            if "//" not in text and "/*" not in text:
-                raise
-            return decoder.decode(_COMMENT.sub(lambda found: found[1] or _UNBROKEN.sub(" ", found[0]), text))
+        return _decoded(text)
     except json.JSONDecodeError as error:
         raise DamagedDocumentError(f"not JSON: {error.msg}", f"line {line + error.lineno - 1}") from None
     except RecursionError:
