@@ -79,22 +79,15 @@ def written_precisions(shipped: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([FP32, *integer, *(name for name in shipped if name != SHORT_PRECISION)]))
 
 
-def write_encoder(
-    folder: Path,
-    precisions: Sequence[str],
-    trace: Callable[[bool], Graph],
-    attends: bool = True,
-    trace_marked: Callable[[], Graph] | None = None,
-) -> None:
+def write_encoder(folder: Path, precisions: Sequence[str], trace: Callable[[bool], Graph], attends: bool = True) -> None:
     """Write the graph of an encoder model in the given precisions, and with `attends` that of its attention.
 
-    `trace` makes the graph, in float16 if asked to; `trace_marked` makes that of int8, if it is another one.
+    `trace` makes the graph, in float16 if asked to.
     """
     graphs = {half: trace(half) for half in {precision == FP16 for precision in precisions}}
     for precision in precisions:
         weights = WeightsFile(folder / f"weights.{precision}.bin")
-        graph = trace_marked() if trace_marked and precision == INT8 else graphs[precision == FP16]
-        write_graph(graph, path := folder / f"graph.{precision}.onnx", weights, precision)
+        write_graph(graphs[precision == FP16], path := folder / f"graph.{precision}.onnx", weights, precision)
         if attends:
             write_attention_graph(path, folder / f"{ATTEND}.{precision}.onnx")
 

@@ -18,7 +18,8 @@ from triptych_export.parity.comparison import check_answers, compare_answers
 from triptych_export.parity.text import TextRow, answer_in_session, answer_in_torch
 from triptych_serving.bundle.manifest import FP16
 from triptych_serving.runtime.arrays import stack_rows
-from triptych_serving.runtime.session import Session
+from triptych_serving.runtime.native.library import native_kernels
+from triptych_serving.runtime.session import ATTENTION, Session
 from triptych_training.models.bert import (
     BertConfig,
     BertForPretraining,
@@ -121,6 +122,17 @@ def test_int8_is_near_and_needs_no_slow_kernels(exported: Exported, rows: list[T
     assert report["top_1_agreement_percent"] > 60
 
 
+@pytest.mark.parametrize("native", [True, False], ids=["native", "ONNX Runtime's operators"])
+def test_int8_answers_alone_as_in_company(exported: Exported, rows: list[TextRow], native: bool) -> None:
+    if native and native_kernels() is None:
+        pytest.skip("native kernels are not installed")
+    kernels = native_kernels() if native else None
+    session = Session(exported[1] / "graph.int8.onnx", saturation_free=True, kernels=kernels, kernel_set=ATTENTION)
+    for alone, beside in zip(answer_in_session(session, rows, 1, 0), answer_in_session(session, rows, 16, 0), strict=True):
+        for name, values in alone.items():
+            np.testing.assert_allclose(beside[name], values, atol=1e-2, err_msg=name)
+
+
 def test_fp16_is_nearer_and_names_the_same_tokens(half: Exported, rows: list[TextRow]) -> None:
     model, folder = half
     expected = [answer_in_torch(model, row) for row in rows]
@@ -154,8 +166,8 @@ def given(rows: list[TextRow], session: Session) -> dict[str, NDArray[Any]]:
 def test_no_projection_but_the_narrow_ones_stays_in_float(exported: Exported) -> None:
     packed = isinstance(exported[0].config, BertConfig) and not exported[0].config.theta
     kinds = [node.op_type for node in onnx.load(exported[1] / "graph.int8.onnx", load_external_data=False).graph.node]
-    assert kinds.count("QAttention") == (POST.layers if packed else 0)
-    assert kinds.count("DynamicQuantizeMatMul") >= (3 if packed else 4) * POST.layers
+    assert kinds.count("PerTokenAttention") == (POST.layers if packed else 0)
+    assert kinds.count("PerTokenGemm") + kinds.count("PerTokenMatMul") >= (3 if packed else 4) * POST.layers
     # The mean, and labels or next sentence; DeBERTa's tokens with distances.
     assert kinds.count("Gemm") + kinds.count("MatMul") <= (2 if packed else 3)
 

@@ -22,7 +22,6 @@ from triptych_export.graphs.tracing import trace_text
 from triptych_export.graphs.weight_folding import cache_head_dim
 from triptych_export.parity.comparison import Outputs, spread, with_neighbours
 from triptych_export.parity.text import RowForm, TextRow, absent_ids, answer_in_session, answer_in_torch, make_rows, random_rows
-from triptych_export.quantization.calibration import scale_rows
 from triptych_serving.bundle.manifest import (
     FILL_MASK,
     INT8,
@@ -121,9 +120,7 @@ def write_text(checkpoint: TextCheckpoint, folder: Path, say: Say, precisions: S
     say("tracing the graph")
     absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
     model = checkpoint.model
-    # Of a decoder-only model rare tokens have channels a thousand times larger than usual.
-    by_row = (lambda: trace_text(scale_rows(model), absent, half=False)) if isinstance(model.bert, GptEncoder) else None
-    write_encoder(folder, precisions, lambda half: trace_text(model, absent, half), _attends(model), by_row)
+    write_encoder(folder, precisions, lambda half: trace_text(model, absent, half), _attends(model))
     write_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
     write_manifest(folder, text_manifest(checkpoint, precisions))
 

@@ -17,17 +17,17 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from triptych_export.errors import GraphError
-from triptych_export.graphs.operators import DOMAIN
+from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_TOKEN_ATTENTION, PER_TOKEN_GEMM, PER_TOKEN_MATMUL
 from triptych_export.onnx_files.checks import keep_needed, replace_fields
 
-FUSED = ("Attention", "QAttention", "MultiHeadAttention")
+FUSED = ("Attention", "QAttention", "MultiHeadAttention", PER_TOKEN_ATTENTION)
 PROJECTION = (
     "Add",
-    "DynamicQuantizeLinear",
-    "DynamicQuantizeMatMul",
     "Gemm",
     "MatMul",
     "MatMulIntegerToFloat",
+    PER_TOKEN_GEMM,
+    PER_TOKEN_MATMUL,
     "QuantizeLinear",
 )
 PREFIX = "attend_"  # of new names
@@ -52,7 +52,7 @@ def expose_attention(model: ModelProto) -> None:
     writer = _Writer(model)
     found: dict[str, list[tuple[str, int]]] = {}  # weights and numbers of heads
     for node in graph.node:
-        if node.op_type not in FUSED or node.domain not in (DOMAIN, ""):
+        if node.op_type not in FUSED or node.domain not in (DOMAIN, OWN_DOMAIN, ""):
             writer.nodes.append(node)
             continue
         causal = bool(_attribute(node, "unidirectional", 0))
@@ -134,6 +134,8 @@ class _Writer:
         if node.op_type == "QAttention":
             step, scale, zero = node.input[3], node.input[4], node.input[6]
             return self.add("MatMulIntegerToFloat", [x, weight, step, scale, zero, "", bias], name, domain=DOMAIN)
+        if node.op_type == PER_TOKEN_ATTENTION:
+            return self.add(PER_TOKEN_GEMM, node.input[:4], name, domain=OWN_DOMAIN)
         return self.add("Add", [self.add("MatMul", [x, weight], f"{name}_unbiased"), bias], name)
 
     def _widen(self, query: str) -> None:

@@ -1,7 +1,8 @@
 """Marks on the inputs of projections: the scale with which int8 quantizes them.
 
 A marked projection is traced with the operator `QuantizedInput` before it, which `quantization.dynamic` replaces: no runtime
-has it. Models are marked by `quantization.calibration`, for the tracing of int8 graphs alone.
+has it. Inputs without a mark get a scale for each row when they are multiplied. Only the models that `quantization.calibration`
+makes for the tracing of int8 graphs are marked.
 """
 
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ ATTRIBUTE = "input_scale"
 class InputScale:
     """Conversion of a projection's input to unsigned 8-bit integers."""
 
-    scale: float = 0.0  # size of one step; 0: each row has a scale of its own, computed when it is multiplied
-    zero_point: int = 128  # the integer that stands for 0
+    scale: float  # size of one step
+    zero_point: int  # the integer that stands for 0
 
 
 def set_input_scale(linear: nn.Linear, scale: InputScale) -> None:

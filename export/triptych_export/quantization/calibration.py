@@ -94,22 +94,15 @@ def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits:
         # Of a decoder-only model rare tokens have channels a thousand times larger than usual (Sun et al. 2024, massive
         # activations): one scale for all rows loses the others, or cuts these off.
         by_row = isinstance(model, Gpt)
-        scale = InputScale() if by_row else choose_scale(record, linear.weight, static="query_key_value" in name)
+        scale = None if by_row else choose_scale(record, linear.weight, static="query_key_value" in name)
         linear.weight = frozen(round_weights(linear.weight, record.rows, limit))
-        set_input_scale(linear, scale)
+        if scale is not None:
+            set_input_scale(linear, scale)
     if isinstance(model, Gpt | Transformer) and isinstance(result, Gpt | Transformer):
         _tie_embeddings(model, result)
     for attention, projection in _cached(result):
         width = linears[projection].out_features // (3 if isinstance(attention, SelfAttention) else 2)
         set_cache_scales(attention, largest[projection][-2 * width :])
-    return result
-
-
-def scale_rows(model: Module) -> Module:
-    """Copy a decoder-only model for the tracing of int8 graphs, without samples: each row of an input has its own scale."""
-    result = shallow_copy(model)
-    for _, linear in _linears(result):
-        set_input_scale(linear, InputScale())
     return result
 
 
@@ -120,14 +113,14 @@ def _tie_embeddings(model: Gpt | Transformer, result: Gpt | Transformer) -> None
             after.weight = result.projection.weight
 
 
-def choose_scale(record: Record, weight: Tensor, static: bool = False) -> InputScale:
-    """Choose the scale of one input; `static`: never a scale for each row, which fused attention does not have."""
+def choose_scale(record: Record, weight: Tensor, static: bool = False) -> InputScale | None:
+    """Choose the scale of one input; None: each row gets its own, which `static` excludes for the faster fused attention."""
     scale, rows = _best_range(record), _some(record.rows, TRIED_ROWS)
     if static or (lost := _lost(rows, _round(rows, scale), weight)) <= COARSE:
         return scale
     largest = rows.abs().amax(1, keepdim=True).clamp_min(TINY)
     by_row = (rows / largest * 127).round() / 127 * largest
-    return InputScale() if _lost(rows, by_row, weight) < 0.5 * lost else scale
+    return None if _lost(rows, by_row, weight) < 0.5 * lost else scale
 
 
 def _linears(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:

@@ -1,11 +1,10 @@
-"""int8 graphs on ONNX Runtime's fastest operators: int8 weights, and activations with a scale per projection, row or batch.
+"""int8 graphs: int8 weights, and activations with a scale for each projection or each row, so that no row depends on others.
 
 Weights are symmetric int8 with one scale per column (signed: 1.3-1.45 times faster than unsigned with VNNI). A projection whose
-input is marked (`graphs.input_scales`) becomes `QuantizeLinear` and `MatMulIntegerToFloat`, or with a scale for each row one
-node of `functions`; rows do not depend on each other. Any other one becomes `DynamicQuantizeMatMul`, with one scale for the
-whole batch. All include the bias. Fused attention with its own projection becomes `QAttention`; a projection of bytes (pixels)
-multiplies the bytes directly; an embedding is gathered in int8 and scaled row by row. Kernels of convolutions are stored in
-int8, and computed with in float32, as everything else is.
+input is marked (`graphs.input_scales`) becomes `QuantizeLinear` and `MatMulIntegerToFloat`; in any other one each row has its
+own scale, and it is one node of `functions`. Both include the bias. Fused attention with its own projection becomes likewise
+`QAttention` or a node of `functions`; a projection of bytes (pixels) multiplies the bytes directly; an embedding is gathered in
+int8 and scaled row by row. Kernels of convolutions are stored in int8, and computed with in float32, as everything else is.
 
 Without VNNI, x86 adds two products of a byte and a weight in 16 bits. Weights within +-64 (`weight_bits=7`) cannot overflow,
 since 2 * 255 * 64 < 2^15: the fast kernels are then exact on every processor, at half of the weights' resolution.
@@ -21,9 +20,9 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from triptych_export.errors import GraphError
 from triptych_export.graphs.input_scales import InputScale, drop_marks, is_mark, scale_of
 from triptych_export.graphs.lazy_graph import Graph, Maker
-from triptych_export.graphs.operators import DOMAIN
+from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_TOKEN_ATTENTION
 from triptych_export.onnx_files.checks import replace_fields
-from triptych_export.quantization.functions import add_function, per_token_product
+from triptych_export.quantization.functions import add_function, per_token_attention, per_token_product
 
 Floats = NDArray[np.float32]
 SMALLEST_TABLE = 1_024  # rows; smaller tables (positions) are not worth quantizing
@@ -81,7 +80,7 @@ class Quantizer:
             if self._is_projection(node):
                 nodes += self._project(node, absorbed)
                 projections += 1
-            elif node.op_type == "DynamicQuantizeMatMul" and node.input[0] in self.marks:  # of a shortlist
+            elif node.op_type == "DynamicQuantizeMatMul":  # of a shortlist
                 nodes += self._multiply(node.input[0], node.input[1], node.input[2], node.input[4], node.output[0])
                 projections += 1
             elif node.op_type == "Attention" and node.domain == DOMAIN and self._rank(node.input[1]) == 2:
@@ -119,20 +118,17 @@ class Quantizer:
         bias, output = self._biased(node, absorbed)
         if node.input[0] in self.bytes:
             return [self._project_bytes(node, weight, scale, bias, output)]
-        if node.input[0] in self.marks:
-            return self._multiply(node.input[0], weight, scale, bias, output)
-        inputs = [node.input[0], weight, scale, "", bias]
-        return [helper.make_node("DynamicQuantizeMatMul", inputs, [output], name=f"{node.name}_int8", domain=DOMAIN)]
+        return self._multiply(node.input[0], weight, scale, bias, output)
 
-    def _multiply(self, marked: str, weight: str, scale: str, bias: str, output: str) -> list[NodeProto]:
-        """Multiply a marked input by int8 weights, each row for itself."""
-        if scale_of(self.marks[marked]).scale:
-            nodes, (x, step, zero) = self._quantized_input(marked)
+    def _multiply(self, source: str, weight: str, scale: str, bias: str, output: str) -> list[NodeProto]:
+        """Multiply an input by int8 weights, each row for itself."""
+        if source in self.marks:
+            nodes, (x, step, zero) = self._quantized_input(source)
             inputs = [x, weight, step, scale, zero, "", bias]
             return [*nodes, helper.make_node("MatMulIntegerToFloat", inputs, [output], domain=DOMAIN)]
         function = per_token_product(with_bias=bool(bias))
         add_function(self.whole.model, function)
-        inputs = [self.marks[marked].input[0], weight, scale, *([bias] if bias else [])]
+        inputs = [source, weight, scale, *([bias] if bias else [])]
         return [helper.make_node(function.name, inputs, [output], domain=function.domain)]
 
     def _quantized_input(self, marked: str) -> tuple[list[NodeProto], list[str]]:
@@ -162,17 +158,18 @@ class Quantizer:
         return helper.make_node("MatMulIntegerToFloat", inputs, [output], name=f"{node.name}_int8", domain=DOMAIN)
 
     def _attend(self, node: NodeProto) -> list[NodeProto]:
-        """Quantize the input, then run attention with an integer projection."""
+        """Run attention with an integer projection."""
         weight, scale = self._quantized(node.input[1], transpose=False)
-        output = node.output[0]
-        if node.input[0] in self.marks:
-            nodes, (x, step, zero) = self._quantized_input(node.input[0])
+        source, output, lengths = node.input[0], node.output[0], list(node.input[3:4])
+        if source in self.marks:
+            nodes, (x, step, zero) = self._quantized_input(source)
+            inputs = [x, weight, node.input[2], step, scale, *(lengths or [""]), zero]
+            attention = helper.make_node("QAttention", inputs, [output], domain=DOMAIN)
         else:
-            x, step, zero = f"{output}_int8", f"{output}_scale", f"{output}_zero"
-            nodes = [helper.make_node("DynamicQuantizeLinear", [node.input[0]], [x, step, zero])]
-        mask = list(node.input[3:4]) or [""]
-        inputs = [x, weight, node.input[2], step, scale, *mask, zero]
-        attention = helper.make_node("QAttention", inputs, [output], name=f"{node.name}_int8", domain=DOMAIN)
+            for function in (per_token_product(with_bias=True), per_token_attention()):
+                add_function(self.whole.model, function)
+            nodes, inputs = [], [source, weight, scale, node.input[2], *lengths]
+            attention = helper.make_node(PER_TOKEN_ATTENTION, inputs, [output], domain=OWN_DOMAIN)
         attention.attribute.extend(node.attribute)
         return [*nodes, attention]
 

@@ -1,6 +1,7 @@
 """Operators for int8 graphs that a graph's model defines itself, as functions.
 
 - `per_token_product`: int8 weights times inputs that get a scale for each row when they are multiplied.
+- `per_token_attention`: attention of an encoder whose queries, keys and values are such a product.
 - `NormToBytes`: a residual sum, the following norm, and the rounding of its results to bytes; one node replaces three.
 
 ONNX Runtime replaces such a node by the function's body, unless native kernels (`triptych_serving/runtime/native`) have
@@ -13,9 +14,8 @@ import numpy as np
 from onnx import AttributeProto, FunctionProto, ModelProto, TensorProto, helper, numpy_helper
 
 from triptych_export.graphs.lazy_graph import Graph
-from triptych_export.graphs.operators import DOMAIN
+from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_TOKEN_ATTENTION, PER_TOKEN_GEMM, PER_TOKEN_MATMUL
 
-OWN_DOMAIN = "ai.triptych"
 STEP = 1 / 127  # scale of a row that was divided by its largest magnitude
 SMALLEST = 1e-20  # largest magnitude from which on a row is told from zeros
 CENTRE = 128  # the byte that stands for 0
@@ -25,12 +25,21 @@ NORM_TO_BYTES = "NormToBytes"
 
 def per_token_product(with_bias: bool) -> FunctionProto:
     """Return the operator `x [..., K], weights [K, N] int8, scales [N] (, bias [N]) -> [..., N]`."""
-    values = {"axis": np.array([-1]), "least": np.float32(SMALLEST), "step": np.float32(STEP), "zero": np.uint8(CENTRE)}
+    values = {
+        "axis": np.array([-1]),
+        "start": np.array([0]),
+        "stop": np.array([1]),
+        "least": np.float32(SMALLEST),
+        "step": np.float32(STEP),
+        "zero": np.uint8(CENTRE),
+    }
     scaled = "scaled" if with_bias else "result"
     nodes = [
         *(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(v))) for name, v in values.items()),
         helper.make_node("Abs", ["x"], ["size"]),
-        helper.make_node("ReduceMax", ["size", "axis"], ["found"], keepdims=1),
+        helper.make_node("ReduceMax", ["size", "axis"], ["reduced"], keepdims=1),
+        # Of no rows at all, ONNX Runtime does not reduce the last dimension.
+        helper.make_node("Slice", ["reduced", "start", "stop", "axis"], ["found"]),
         helper.make_node("Max", ["found", "least"], ["largest"]),
         helper.make_node("Div", ["x", "largest"], ["shares"]),
         helper.make_node("QuantizeLinear", ["shares", "step", "zero"], ["bytes"]),
@@ -38,9 +47,29 @@ def per_token_product(with_bias: bool) -> FunctionProto:
         helper.make_node("Mul", ["product", "largest"], [scaled]),
         *([helper.make_node("Add", ["scaled", "bias"], ["result"])] if with_bias else []),
     ]
-    name, inputs = ("PerTokenGemm", ["bias"]) if with_bias else ("PerTokenMatMul", [])
+    name, inputs = (PER_TOKEN_GEMM, ["bias"]) if with_bias else (PER_TOKEN_MATMUL, [])
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
     return helper.make_function(OWN_DOMAIN, name, ["x", "weights", "scales", *inputs], ["result"], nodes, opsets)
+
+
+def per_token_attention() -> FunctionProto:
+    """Return the operator `x [B, T, K], weights [K, 3E] int8, scales [3E], bias [3E] (, lengths [B] int32) -> [B, T, E]`.
+
+    It needs `per_token_product(with_bias=True)`.
+    """
+    parts = ["query", "key", "value"]
+    attention = helper.make_node("MultiHeadAttention", [*parts, "", "lengths"], ["result"], domain=DOMAIN)
+    kinds = {"num_heads": AttributeProto.INT, "unidirectional": AttributeProto.INT, "scale": AttributeProto.FLOAT}
+    for name, kind in kinds.items():
+        attention.attribute.add(name=name, ref_attr_name=name, type=kind)
+    nodes = [
+        helper.make_node(PER_TOKEN_GEMM, ["x", "weights", "scales", "bias"], ["all"], domain=OWN_DOMAIN),
+        helper.make_node("Split", ["all"], parts, axis=-1, num_outputs=3),
+        attention,
+    ]
+    inputs = ["x", "weights", "scales", "bias", "lengths"]
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1), helper.make_opsetid(OWN_DOMAIN, 1)]
+    return helper.make_function(OWN_DOMAIN, PER_TOKEN_ATTENTION, inputs, ["result"], nodes, opsets, attributes=list(kinds))
 
 
 def add_function(model: ModelProto, function: FunctionProto) -> None:

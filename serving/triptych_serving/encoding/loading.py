@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, INT8_WEIGHTS
+from triptych_serving.bundle.manifest import FP16, INT8, INT8_WEIGHTS
 from triptych_serving.bundle.manifest.base import Graph
 from triptych_serving.encoding.cuda.device_resources import (
     DeviceResources,
@@ -23,6 +22,7 @@ from triptych_serving.encoding.tensor_runner import TensorRunner
 from triptych_serving.errors import BundleError
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.native.library import HEAD_MULTIPLE, native_kernels
 from triptych_serving.runtime.process import forget_frames
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
@@ -36,7 +36,7 @@ class GraphRunners:
     on_cpu: Callable[[Session], Runner] = TensorRunner
     plan: Callable[[BatchLimits, Session], GraphPlan] | None = None  # None: requests alone know the shapes, on GPUs too
     on_devices: Callable[[Any], Runner] = TensorRunner  # takes a ReplicaPool or, without a plan, a SessionPool
-    kernels: Path | None = None  # on CPUs, for causal attention
+    causal_head: int = 0  # channels of a head, if attention is causal
 
 
 PLAIN_TENSORS = GraphRunners()
@@ -93,7 +93,9 @@ def load_encoder(
         raise BundleError(bundle.folder, [f"precision {precision} runs on the CPU only"])
     lone_threads = options.lone_threads(weight_bytes, usable_cpus())
     in_arena, restores_weights = runners.plan is None, precision == INT8_WEIGHTS
-    session = LoneSession(path, threads, lone_threads, file.saturation_free, runners.kernels, in_arena, restores_weights)
+    own_int8 = precision == INT8 and file.saturation_free  # graphs of other programs may have operators of other forms
+    kernels = native_kernels(runners.causal_head or HEAD_MULTIPLE) if runners.causal_head or own_int8 else None
+    session = LoneSession(path, threads, lone_threads, file.saturation_free, kernels, in_arena, restores_weights)
     takes = f"CPU, {precision}, runs: {engine.runs}, threads in a run: {session.threads}, {weights}"
     return LoadedEncoder(_start(runners.on_cpu(session), engine, None), None, takes)
 

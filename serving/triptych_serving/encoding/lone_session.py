@@ -15,7 +15,7 @@ class LoneSession(Session):
     """A graph on the CPU, loaded for runs beside others and again for runs alone. Safe to run from several threads at once.
 
     Args:
-        path, saturation_free, kernels, in_arena, restores_weights: as of Session; the kernels are those of causal attention.
+        path, saturation_free, kernels, in_arena, restores_weights: as of Session; kernels are those of ATTENTION.
         threads: inside a run beside others.
         lone_threads: inside a run alone; if they are not more, the graph is loaded once.
     """

@@ -34,8 +34,8 @@ class TextModel(EncoderModel):
     def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
         super().__init__(name, version, bundle, options)
         manifest = bundle.manifest_of(TextManifest)
-        kernels = native_kernels(manifest.causal_head) if manifest.causal_head else None
-        if manifest.pair_bytes and kernels is None and self.precision != FP16:
+        native = manifest.causal_head and native_kernels(manifest.causal_head)  # causal attention without a matrix of scores
+        if manifest.pair_bytes and not native and self.precision != FP16:
             longest = min(manifest.limits.max_tokens, self._longest_text(manifest.pair_bytes, options))
             manifest = replace(manifest, limits=replace(manifest.limits, max_tokens=longest))
         self.manifest = manifest
@@ -51,7 +51,7 @@ class TextModel(EncoderModel):
             lambda session: TextRunner(session, tokens, vocabulary),
             lambda limits, session: text_plan(limits, most, vocabulary, session),
             lambda replicas: DeviceTextRunner(replicas, tokens.pad),
-            kernels,
+            manifest.causal_head,
         )
         self._start(bundle, options, runners)
         self.parts = TextParts(self.tokenizer, manifest, options.limits)

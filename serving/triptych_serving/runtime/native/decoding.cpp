@@ -1,7 +1,7 @@
 // Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
 // library: GroupQueryAttention of one new token per row over static caches, LogSoftmax and TopK over the last dimension,
 // ScatterElements in its input's memory, and on processors with AVX2 MatMulIntegerToFloat, QAttention of encoders, and of the domain
-// "ai.triptych" NormToBytes, PerTokenMatMul and PerTokenGemm, which bundles also define as functions.
+// "ai.triptych" NormToBytes, PerTokenMatMul, PerTokenGemm and PerTokenAttention, which bundles also define as functions.
 //
 // With the configuration entry triptych.kernels=generation, for decoder-only models, GroupQueryAttention is causal_attention.h's, and
 // there are MatMul and Gemm with weights that are part of the graph; with triptych.kernels=products the runtime computes attention,
@@ -672,14 +672,14 @@ CustomOp make_float_product_op(const char* name, size_t inputs) {
 }
 
 CustomOp make_encoder_attention_op() {
-  CustomOp op = make_op("QAttention", 9, 2, compute_safely<compute_encoder_attention>);
+  CustomOp op = make_op("QAttention", 9, 2, compute_safely<compute_encoder_attention<uint8_t, ATTENTION_PLACES, ATTENTION_LENGTHS>>);
   op.input_type = [](const CustomOp*, size_t index) {
     return index == 0 || index == 6 ? UINT8 : index == 1 || index == 7 ? INT8 : index == 5 ? INT32 : FLOAT;
   };
   op.output_type = [](const CustomOp*, size_t) { return FLOAT; };
   op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 4; };
   op.output_characteristic = [](const CustomOp*, size_t index) -> int { return index > 0; };
-  op.create2 = create_safely<make_encoder_attention>;
+  op.create2 = create_safely<make_encoder_attention<ATTENTION_PLACES>>;
   return op;
 }
 
@@ -687,6 +687,15 @@ CustomOp make_per_token_op(const char* name, size_t inputs) {
   CustomOp op = make_op(name, inputs, 1, compute_safely<compute_per_token_product>);
   op.input_type = [](const CustomOp*, size_t index) { return index == 1 ? INT8 : FLOAT; };
   op.create2 = create_safely<make_product<PER_TOKEN_PLACES>>;
+  return op;
+}
+
+CustomOp make_per_token_attention_op() {
+  CustomOp op = make_op("PerTokenAttention", 5, 1, compute_safely<compute_encoder_attention<float, PER_TOKEN_PLACES, PER_TOKEN_LENGTHS>>);
+  op.input_type = [](const CustomOp*, size_t index) { return index == 1 ? INT8 : index == 4 ? INT32 : FLOAT; };
+  op.output_type = [](const CustomOp*, size_t) { return FLOAT; };
+  op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 3; };
+  op.create2 = create_safely<make_encoder_attention<PER_TOKEN_PLACES>>;
   return op;
 }
 
@@ -738,7 +747,7 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   static const CustomOp scatter = make_scatter_op(), product = make_product_op(), causal = make_causal_op();
   static const CustomOp encoder_attention = make_encoder_attention_op(), norm = make_norm_op();
   static const CustomOp matmul = make_float_product_op("MatMul", 2), gemm = make_float_product_op("Gemm", 3);
-  static const CustomOp per_token[] = {make_per_token_op("PerTokenMatMul", 3), make_per_token_op("PerTokenGemm", 4)};
+  static const CustomOp per_token[] = {make_per_token_op("PerTokenMatMul", 3), make_per_token_op("PerTokenGemm", 4), make_per_token_attention_op()};
   const void* const* api = base->get_api(API_VERSION);
   if (!api) return nullptr;
   const auto call = [api](Place place) { return const_cast<void*>(api[place]); };
@@ -766,6 +775,6 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   const CustomOp* attention = generates ? attends ? &causal : nullptr : &floats;
   Status status = add("com.microsoft", {attention, generates ? nullptr : &bytes, has_bytes ? &product : nullptr,
                                         has_bytes ? &encoder_attention : nullptr});
-  if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1], &norm});
+  if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1], &per_token[2], &norm});
   return status ? status : add("", {&log_softmax, &top_k, &scatter, multiplies ? &matmul : nullptr, multiplies ? &gemm : nullptr});
 }

@@ -1,9 +1,11 @@
-// The operator QAttention of encoders: products of bytes for queries, keys and values, then attention within each sequence.
+// Attention of encoders: products of bytes for queries, keys and values, then attention within each sequence. QAttention reads bytes,
+// PerTokenAttention floats, each row of which it rounds by its own magnitude.
 //
 // Sequences are rows, of which only the first tokens may count, or they follow each other in a single row: then the lengths of all
-// are given, and no token is padding. The runtime's own operator has only the former.
+// are given, and no token is padding. The runtime's own operators have only the former.
 
 constexpr Places ATTENTION_PLACES{4, 2, 3, 6, 7};
+constexpr size_t ATTENTION_LENGTHS = 5, PER_TOKEN_LENGTHS = 4;  // places
 
 struct Sequence {
   int64_t first, count, end;  // the first token, how many there are, and the end of what may be padding
@@ -11,31 +13,32 @@ struct Sequence {
 
 std::vector<Sequence> find_sequences(const Kernel::Tensor<int32_t>& lengths, int64_t rows, int64_t tokens) {
   const bool follow = lengths.data && rows == 1 && lengths.size() > 1;
-  if (lengths.data && (lengths.rank != 1 || (!follow && lengths.size() != rows))) throw Fault{"QAttention: not one length for each row"};
+  if (lengths.data && (lengths.rank != 1 || (!follow && lengths.size() != rows))) throw Fault{"attention: not one length for each row"};
   std::vector<Sequence> sequences;
   int64_t first = 0;
   for (int64_t i = 0; i < (follow ? lengths.size() : rows); i++) {
     const int64_t count = lengths.data ? lengths.data[i] : tokens;
-    if (count < 0 || (follow ? first : 0) + count > tokens) throw Fault{"QAttention: a length exceeds the tokens"};
+    if (count < 0 || (follow ? first : 0) + count > tokens) throw Fault{"attention: a length exceeds the tokens"};
     sequences.push_back({first, count, first + (follow ? count : tokens)});
     first = sequences.back().end;
   }
-  if (follow && first != tokens) throw Fault{"QAttention: the lengths are not those of all tokens"};
+  if (follow && first != tokens) throw Fault{"attention: the lengths are not those of all tokens"};
   return sequences;
 }
 
 void check_heads(const Kernel& kernel, int64_t columns) {
-  if (columns % (3 * kernel.heads) || columns > 3 * LARGEST_HEAD * kernel.heads) throw Fault{"QAttention: heads of more than 256 channels"};
+  if (columns % (3 * kernel.heads) || columns > 3 * LARGEST_HEAD * kernel.heads) throw Fault{"attention: heads of more than 256 channels"};
 }
 
+template <typename T, const Places& PLACES, size_t LENGTHS>
 void compute_encoder_attention(const Kernel& kernel, void* context) {
-  const auto inputs = kernel.input<uint8_t>(context, 0);
-  if (inputs.rank != 3) throw Fault{"QAttention: the inputs have not three dimensions"};
-  const auto sequences = find_sequences(kernel.input<int32_t>(context, 5), inputs.shape[0], inputs.shape[1]);
+  const auto inputs = kernel.input<T>(context, 0);
+  if (inputs.rank != 3) throw Fault{"attention: the inputs have not three dimensions"};
+  const auto sequences = find_sequences(kernel.input<int32_t>(context, LENGTHS), inputs.shape[0], inputs.shape[1]);
   thread_local std::vector<float> projected;  // [tokens, queries, keys and values of all heads]
   int64_t width = 0;
-  with_operands(kernel, context, ATTENTION_PLACES, [&](const Operands& by) {
-    if (inputs.shape[2] != by.depth) throw Fault{"QAttention: unsupported shapes"};
+  with_operands(kernel, context, PLACES, [&](const Operands& by) {
+    if (inputs.shape[2] != by.depth) throw Fault{"attention: unsupported shapes"};
     check_heads(kernel, by.columns);
     width = by.columns / 3;
     projected.resize(inputs.rows() * by.columns);
@@ -77,11 +80,12 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
   });
 }
 
+template <const Places& PLACES>
 void make_encoder_attention(Kernel& kernel, const void* info) {
   kernel.heads = kernel.integer(info, "num_heads", 0);
   kernel.scale = kernel.number(info, "scale", 0.0f);
   if (kernel.heads < 1 || kernel.integer(info, "unidirectional", 0) || kernel.integer(info, "do_rotary", 0) || kernel.has(info, 8))
-    throw Fault{"QAttention: unsupported attributes or inputs"};
-  make_product_of_bytes(kernel, info, ATTENTION_PLACES);
+    throw Fault{"attention: unsupported attributes or inputs"};
+  make_product_of_bytes(kernel, info, PLACES);
   if (kernel.operands) check_heads(kernel, kernel.operands->columns);
 }

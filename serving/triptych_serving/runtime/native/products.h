@@ -168,6 +168,18 @@ void multiply_input(const Kernel& kernel, void* context, const Operands& by, con
   multiply_bytes(kernel, context, by, from, rows, nullptr, to);
 }
 
+// The same of floats: each row is divided by its largest magnitude and rounded, and its products are multiplied by that magnitude.
+void multiply_input(const Kernel& kernel, void* context, const Operands& by, const Kernel::Tensor<float>& inputs, float* to) {
+  const int64_t depth = by.packed->depth, rows = inputs.rows();
+  thread_local std::vector<uint8_t> bytes;
+  thread_local std::vector<float> largest;
+  bytes.assign(rows * depth, 0);
+  largest.resize(rows);
+  for (int64_t row = 0; row < rows; row++)
+    largest[row] = kernel.level.round_to_bytes(inputs.data + row * by.depth, by.depth, bytes.data() + row * depth);
+  multiply_bytes(kernel, context, by, bytes.data(), rows, largest.data(), to);
+}
+
 constexpr Places PRODUCT_PLACES{3, 6, 2, 4, 5}, PER_TOKEN_PLACES{2, 3, 0, 0, 0};
 
 void compute_product(const Kernel& kernel, void* context) {
@@ -178,19 +190,11 @@ void compute_product(const Kernel& kernel, void* context) {
   });
 }
 
-// Each row of floats is divided by its largest magnitude and rounded to bytes; its products are multiplied by that magnitude.
 void compute_per_token_product(const Kernel& kernel, void* context) {
   const auto inputs = kernel.input<float>(context, 0);
   with_operands(kernel, context, PER_TOKEN_PLACES, [&](const Operands& by) {
-    const int64_t depth = by.packed->depth, rows = inputs.rows();
     if (!inputs.rank || inputs.shape[inputs.rank - 1] != by.depth) throw Fault{"PerTokenMatMul: unsupported shapes"};
-    thread_local std::vector<uint8_t> bytes;
-    thread_local std::vector<float> largest;
-    bytes.assign(rows * depth, 0);
-    largest.resize(rows);
-    for (int64_t row = 0; row < rows; row++)
-      largest[row] = kernel.level.round_to_bytes(inputs.data + row * by.depth, by.depth, bytes.data() + row * depth);
-    multiply_bytes(kernel, context, by, bytes.data(), rows, largest.data(), product_output(kernel, context, inputs, by.columns));
+    multiply_input(kernel, context, by, inputs, product_output(kernel, context, inputs, by.columns));
   });
 }
 

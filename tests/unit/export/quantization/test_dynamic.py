@@ -19,7 +19,8 @@ from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.dynamic import NARROWEST, SMALLEST_TABLE, quantize_columns
 from triptych_export.quantization.dynamic import quantize as quantize_graph
 from triptych_export.quantization.weight_only import quantize_weights
-from triptych_serving.runtime.session import Session
+from triptych_serving.runtime.native.library import native_kernels
+from triptych_serving.runtime.session import ATTENTION, Session
 
 from ....fixtures.onnx_models import kinds, onnx_model, values, whole
 from ....fixtures.toy import BUNDLE
@@ -109,7 +110,7 @@ def test_a_projection_becomes_one_operator(tmp_path: Path, nodes: list[NodeProto
     before = model.SerializeToString(deterministic=True)
     quantized = quantize(model)
     assert model.SerializeToString(deterministic=True) == before
-    assert kinds(quantized) == ["DynamicQuantizeMatMul"]
+    assert kinds(quantized) == ["PerTokenGemm" if len(quantized.graph.node[0].input) > 3 else "PerTokenMatMul"]
     assert len(quantized.graph.initializer) == len(set(quantized.graph.node[0].input) - {"x", ""})
     [actual], [expected] = run(quantized, tmp_path), run(model, tmp_path)
     assert_near(actual, expected)
@@ -128,7 +129,7 @@ def test_a_projection_becomes_one_operator(tmp_path: Path, nodes: list[NodeProto
 def test_an_addition_that_is_not_a_bias_is_kept(tmp_path: Path, nodes: list[NodeProto], outputs: list[str]) -> None:
     model = make_graph([PRODUCT, *nodes], outputs)
     quantized = quantize(model)
-    assert kinds(quantized) == ["DynamicQuantizeMatMul", *(node.op_type for node in nodes)]
+    assert kinds(quantized) == ["PerTokenMatMul", *(node.op_type for node in nodes)]
     for actual, expected in zip(run(quantized, tmp_path), run(model, tmp_path), strict=True):
         assert_near(actual, expected)
 
@@ -137,7 +138,7 @@ def test_a_large_table_is_gathered_in_int8_and_stored_once_with_its_tied_project
     nodes = [make_node("Gather", ["table", "rows"], ["y"], axis=0), make_node("Gemm", ["x", "table"], ["z"], transB=1)]
     model = make_graph(nodes, ["y", "z"])
     quantized = quantize(model)
-    assert kinds(quantized) == ["Transpose", "Gather", "Cast", "Gather", "Mul", "DynamicQuantizeMatMul"]
+    assert kinds(quantized) == ["Transpose", "Gather", "Cast", "Gather", "Mul", "PerTokenMatMul"]
     matrices = [tensor.name for tensor in quantized.graph.initializer if sorted(tensor.dims) == sorted(TABLE.shape)]
     assert matrices == ["table_int8"]
     (y, z), (expected_y, expected_z) = run(quantized, tmp_path), run(model, tmp_path)
@@ -167,7 +168,7 @@ def test_a_rounded_table_keeps_its_integers_in_a_graph_without_its_projection() 
     ids=["a small table", "columns of a table", "a scaled Gemm", "a product of inputs", "a stack of matrices", "few columns"],
 )
 def test_nodes_without_an_int8_operator_are_kept(node: NodeProto) -> None:
-    assert kinds(quantize(make_graph([MATMUL, node], ["y", "z"]))) == ["DynamicQuantizeMatMul", node.op_type]
+    assert kinds(quantize(make_graph([MATMUL, node], ["y", "z"]))) == ["PerTokenMatMul", node.op_type]
 
 
 def test_a_graph_may_have_convolutions_alone() -> None:
@@ -185,13 +186,14 @@ def test_graphs_and_bits_that_cannot_be_quantized_are_rejected() -> None:
 
 @pytest.mark.parametrize("step", [0.0, 0.03], ids=["scale of each row", "calibrated scale"])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-def test_rows_of_a_marked_input_do_not_depend_on_each_other(tmp_path: Path, step: float, bias: bool) -> None:
+def test_rows_do_not_depend_on_each_other(tmp_path: Path, step: float, bias: bool) -> None:
     """Two projections of one input, beside a row of zeros and one that is a thousand times larger."""
     mark = make_node("QuantizedInput", ["x"], ["marked"], domain="triptych", scale=step, zero_point=130)
-    nodes = [mark, *(make_node("Gemm", ["marked", "weight"] + ["bias"] * bias, [name]) for name in ("y", "z"))]
-    marked = make_graph(nodes, ["y", "z"])
-    marked.opset_import.append(helper.make_opsetid("triptych", 1))
-    quantized = quantize(marked, 7)
+    given = "marked" if step else "x"
+    nodes = [mark] * bool(step) + [make_node("Gemm", [given, "weight"] + ["bias"] * bias, [name]) for name in ("y", "z")]
+    model = make_graph(nodes, ["y", "z"])
+    model.opset_import.append(helper.make_opsetid("triptych", 1))
+    quantized = quantize(model, 7)
     if step:
         assert [kinds(quantized).count(kind) for kind in ("QuantizeLinear", "MatMulIntegerToFloat")] == [1, 2]
     else:
@@ -215,7 +217,7 @@ def test_every_projection_of_an_exported_graph_is_quantized(kind: str) -> None:
     model = onnx.load(BUNDLE / f"{kind}.fp32.onnx")
     projections = sum(node.op_type in ("Gemm", "MatMul") for node in model.graph.node)
     found = kinds(quantize(model))
-    assert found.count("DynamicQuantizeMatMul") == projections
+    assert found.count("PerTokenGemm") + found.count("PerTokenMatMul") == projections
     assert not {"Gemm", "MatMul"} & set(found)
 
 
@@ -227,24 +229,40 @@ def test_seven_bits_limit_weights_to_64() -> None:
     assert np.abs(weights["weight_int8_N"].astype(int)).max() == 64
 
 
-@pytest.mark.parametrize("marked", [True, False], ids=["calibrated", "scale of the batch"])
+@pytest.mark.parametrize("native", [True, False], ids=["native", "ONNX Runtime's operators"])
+@pytest.mark.parametrize("marked", [True, False], ids=["calibrated", "scale of each row"])
 @pytest.mark.parametrize("lengths", [True, False], ids=["bounded", "full"])
-def test_attention_projects_in_int8(tmp_path: Path, lengths: bool, marked: bool) -> None:
-    given = "marked" if marked else "row"
+def test_attention_projects_in_int8_each_sequence_for_itself(tmp_path: Path, lengths: bool, marked: bool, native: bool) -> None:
+    kernels = native_kernels() if native else None
+    if native and kernels is None:
+        pytest.skip("native kernels are not installed")
+    given = "marked" if marked else "pair"
     nodes = [
-        make_node("Unsqueeze", ["x", "axis"], ["row"]),
-        make_node("QuantizedInput", ["row"], ["marked"], domain="triptych", scale=0.03, zero_point=128),
+        make_node("Concat", ["x", "more"], ["rows"], axis=0),
+        make_node("Reshape", ["rows", "shape"], ["pair"]),
+        make_node("QuantizedInput", ["pair"], ["marked"], domain="triptych", scale=0.03, zero_point=128),
         make_node("Attention", [given, "qkv", "b"] + ["length"] * lengths, ["y"], domain="com.microsoft", num_heads=2),
     ]
     nodes = [node for node in nodes if marked or node.op_type != "QuantizedInput"]
     weight = RNG.standard_normal((INNER, 3 * INNER), np.float32) / np.float32(INNER**0.5)  # small scores
-    bias = RNG.standard_normal(3 * INNER, np.float32)
-    model = make_graph(nodes, qkv=weight, b=bias, axis=np.array([0]), length=np.array([3], np.int32))
-    quantized = quantize(model)
-    assert kinds(quantized) == ["Unsqueeze", "QuantizeLinear" if marked else "DynamicQuantizeLinear", "QAttention"]
-    drop_marks(Graph(model))
-    [actual], [expected] = run(quantized, tmp_path), run(model, tmp_path)
-    assert np.abs(actual - expected).max() <= 0.1 * np.abs(expected).max()
+    constants = {"qkv": weight, "b": RNG.standard_normal(3 * INNER, np.float32), "shape": np.array([2, len(X), INNER])}
+
+    def sequences(model: ModelProto) -> list[Floats]:
+        onnx.save(model, tmp_path / "graph.onnx")
+        return Session(tmp_path / "graph.onnx", kernels=kernels, kernel_set=ATTENTION).run({"x": X})
+
+    first = []
+    for size in (1.0, 10.0):  # of the second sequence
+        more = size * RNG.standard_normal(X.shape, np.float32)
+        model = make_graph(nodes, length=np.array([3, 3], np.int32), more=more, **constants)
+        del model.graph.input[1:]
+        quantized = quantize(model)
+        assert kinds(quantized)[2:] == (["QuantizeLinear", "QAttention"] if marked else ["PerTokenAttention"])
+        drop_marks(Graph(model))
+        [actual], [expected] = sequences(quantized), sequences(model)
+        assert np.abs(actual - expected)[0, :3].max() <= 0.1 * np.abs(expected[0, :3]).max()
+        first.append(actual[0, :3])
+    assert (first[0] == first[1]).all()
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
