@@ -26,7 +26,6 @@ NEEDED = {  # module: distribution
     "langcodes": "langcodes",
     "markdown_it": "markdown-it-py",
     "mdit_py_plugins": "mdit-py-plugins",
-    "polib": "polib",
     "yaml": "pyyaml",
     "sentencex": "sentencex",
     "onnx": "onnx",

@@ -1,25 +1,19 @@
-"""PO files as entries with their spans, and plural forms by language.
-
-polib parses; the lines of each entry's strings are found by its line numbers.
-"""
+"""PO files as entries with their spans (GNU gettext manual, "The Format of PO Files"), and plural forms by language."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import polib
+from itertools import pairwise
+from typing import NamedTuple
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
+from triptych_documents.formats.po.text import unescaped
 from triptych_documents.formats.shared.text_document import LineIndex, Span
 
-MAX_LINES = 5_000  # per string or comment: the parser takes quadratic time
-MAX_STRING = 2**20  # characters per string
 _CHARSET = re.compile(rb'"Content-Type:[^"\n]*?charset=([A-Za-z0-9._:-]+)')
-# Only polib takes these for line ends.
-_SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
-_HIDDEN = {ord(sign): 0xF8F0 + place for place, sign in enumerate(_SEPARATORS)}
-_SHOWN = {hidden: sign for sign, hidden in _HIDDEN.items()}
+_STRING = re.compile(r'(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s*)?"((?:[^"\\]|\\.)*+)"')
+_EXPECTED = "not a PO file: expected a comment, or a keyword such as msgid with a text in quotation marks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +34,6 @@ class Entry:
     @property
     def is_fuzzy(self) -> bool:
         return "fuzzy" in self.flags
-
-
-class _Catalog(polib.POFile):
-    """Treats the header as an ordinary entry."""
-
-    def find(self, *_: object, **__: object) -> None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -71,9 +58,7 @@ def read_catalog(data: bytes, encoding: str, width: int) -> Catalog:
     found = _CHARSET.search(data)
     declared = found[1].decode() if found else ""
     text, known = decode(data, encoding, "" if declared.upper() == "CHARSET" else declared)
-    lines = LineIndex(text)
-    _check(text, lines)
-    every = list(_entries(text, lines))
+    every = list(_entries(text))
     header = next((entry for entry in every if not entry.message and entry.context is None), None)
     others = [entry for entry in every if entry.message]
     wraps = not any(_is_long(line, width) for line in text.splitlines())
@@ -86,95 +71,75 @@ def _is_long(line: str, width: int) -> bool:
     return len(line) > width + 1 and line.endswith('"') and not line.startswith("#") and " " in line[width // 2 : -2].strip()
 
 
-def _check(text: str, lines: LineIndex) -> None:
-    """Reject what takes the parser too long."""
-    starts = lines.starts
-    run = length = 0
-    kind = ""
-    for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(text)], strict=True), 1):
-        sign = text[start : start + 1]
-        same = sign == kind and sign in ('"', "#") and not text.startswith("#~", start)
-        run, length = (run + 1, length + end - start) if same else (0, end - start)
-        kind = sign
-        if run > MAX_LINES or length > MAX_STRING:
-            raise DamagedDocumentError(
-                f"a string or comment has more than {MAX_LINES} lines or {MAX_STRING} characters", f"line {number}"
-            )
+class _Line(NamedTuple):
+    """A line that is not blank."""
+
+    keyword: str  # such as msgid, also of the lines that continue its string; of a comment its first two characters
+    begins: bool  # has the keyword, or is a comment
+    string: str  # as written, or the comment
+    number: int  # from 1
+    start: int
+    end: int  # without the line end
+    after: int
 
 
-def _parsed(text: str) -> list[polib.POEntry]:
-    try:
-        # A text with a line end is never taken for a file name. The comment ends the last entry, which is lost if the file
-        # ends with an empty comment.
-        return list(polib.pofile(text.translate(_HIDDEN) + "\n#\n", encoding="utf-8", klass=_Catalog))
-    except (OSError, ValueError, IndexError) as error:
-        found = re.search(r"\(line (\d+)\)(?:: (.*))?", str(error))
-        where, problem = (f"line {found[1]}", found[2] or "") if found else ("", str(error))
-        raise DamagedDocumentError(f"not a PO file{f': {problem}' if problem else ''}", where) from error
+def _lines(text: str) -> Iterator[_Line]:
+    last = ""
+    for number, (start, after) in enumerate(pairwise([*LineIndex(text).starts, len(text)]), 1):
+        whole = text[start:after]
+        line, place = whole.strip(), (number, start, start + len(whole.rstrip("\r\n")), after)
+        if line.startswith("#"):
+            yield _Line(line[:2], True, line, *place)
+        elif (found := _STRING.fullmatch(line)) and (found[1] or last):
+            last = found[1] or last
+            yield _Line(last, found[1] is not None, found[2], *place)
+        elif line:
+            raise DamagedDocumentError(_EXPECTED, f"line {number}")
 
 
-def _entries(text: str, lines: LineIndex) -> Iterator[Entry]:
-    parsed = _parsed(text)
-    if not parsed and "msgid" in text:
-        raise DamagedDocumentError("not a PO file: no message has a msgstr", "line 1")
-    starts = [max((entry.linenum or 0) - 1, 0) for entry in parsed]
-    ends = [*starts[1:], len(lines.starts)] if starts else []
-    for entry, first, after in zip(parsed, starts, ends, strict=True):
-        found = _Finder(text, lines, first, after)
-        if found.messages != (not entry.obsolete) or (found.span is None and not entry.obsolete):
-            raise DamagedDocumentError("a message has no msgstr", f"line {found.line}")
-        if found.span is None:
-            continue
-        forms = [entry.msgstr_plural[form] for form in sorted(entry.msgstr_plural)] or [entry.msgstr]
-        yield Entry(
-            found.line,
-            None if entry.msgctxt is None else entry.msgctxt.translate(_SHOWN),
-            entry.msgid.translate(_SHOWN),
-            entry.msgid_plural.translate(_SHOWN),
-            tuple(form.translate(_SHOWN) for form in forms),
-            frozenset(entry.flags),
-            found.span,
-            found.start,
-            tuple(found.flags),
-            tuple(found.previous),
-        )
+def _entries(text: str) -> Iterator[Entry]:
+    lines: list[_Line] = []  # of an entry
+    for line in _lines(text):
+        is_obsolete = line.keyword == "#~"
+        is_next = lines and lines[-1].keyword.startswith("msgstr") and not line.keyword.startswith("msgstr")
+        if is_next or (is_obsolete and _has_strings(lines)):
+            yield _entry(lines)
+            lines = []
+        if is_obsolete:
+            lines = []
+        else:
+            lines.append(line)
+    if _has_strings(lines):
+        yield _entry(lines)
 
 
-class _Finder:
-    """Finds the lines of an entry, of which polib only provides the first."""
+def _has_strings(lines: Sequence[_Line]) -> bool:
+    return any(not line.keyword.startswith("#") for line in lines)
 
-    def __init__(self, text: str, lines: LineIndex, first: int, after: int) -> None:
-        self.span: Span | None = None
-        self.line, self.start = first + 1, lines.span(first, first)[0]
-        self.flags: list[Span] = []
-        self.previous: list[Span] = []
-        self.messages = 0  # number of msgid
-        self._keyword = ""
-        for number in range(first, after):
-            span = lines.span(number, number + 1)
-            self._look(number, span, text[span[0] : span[1]])
 
-    def _look(self, number: int, span: Span, line: str) -> None:
-        end = span[0] + len(line.rstrip("\r\n"))
-        stripped = line.strip()
-        if stripped.startswith("#,"):
-            self.flags.append((span[0], end))
-        elif stripped.startswith("#|"):
-            self.previous.append(span)
-        elif stripped.startswith("msg"):
-            self._begin(number, span, end, stripped)
-        elif stripped.startswith('"') and self._keyword == "msgstr" and self.span is not None:
-            self.span = (self.span[0], end)
-
-    def _begin(self, number: int, span: Span, end: int, line: str) -> None:
-        before, self._keyword = self._keyword, "msgstr" if line.startswith("msgstr") else "msgid"
-        if not before:
-            self.start = span[0]
-        if line.startswith("msgid") and not line.startswith("msgid_plural"):
-            self.line = number + 1
-            self.messages += 1
-        if self._keyword == "msgstr":
-            self.span = (span[0] if self.span is None else self.span[0], end)
+def _entry(lines: Sequence[_Line]) -> Entry:
+    named = [line for line in lines if not line.keyword.startswith("#")]
+    first = next((line for line in named if line.keyword == "msgid"), named[0])
+    parts: dict[str, list[str]] = {}
+    for line in named:
+        parts.setdefault(line.keyword, []).append(line.string)
+    forms = sorted(keyword for keyword in parts if keyword.startswith("msgstr"))
+    if "msgid" not in parts or not forms or sum(line.begins for line in named) > len(parts):
+        raise DamagedDocumentError("a message has no msgstr", f"line {first.number}")
+    texts = {keyword: unescaped("".join(strings)) for keyword, strings in parts.items()}
+    flags = [line for line in lines if line.keyword == "#,"]
+    return Entry(
+        first.number,
+        texts.get("msgctxt"),
+        texts["msgid"],
+        texts.get("msgid_plural", ""),
+        tuple(texts[form] for form in forms),
+        frozenset(flag.strip() for line in flags for flag in line.string[2:].split(",")),
+        (next(line.start for line in named if line.keyword.startswith("msgstr")), named[-1].end),
+        named[0].start,
+        tuple((line.start, line.end) for line in flags),
+        tuple((line.start, line.after) for line in lines if line.keyword == "#|"),
+    )
 
 
 _ONE = "nplurals=1; plural=0;"

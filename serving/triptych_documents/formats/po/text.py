@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-import polib
-
 from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded
 from triptych_documents.unit import Code, Piece, Role, joined
 
@@ -16,6 +14,8 @@ WIDTH = 79  # line width of gettext's tools
 _WHITE = " \t\r\n\v\f"
 _TAG = re.compile(r"""<(/?)([A-Za-z][\w:.-]*)((?:\s+[\w:.-]+\s*=\s*(?:"[^"<>]*"|'[^'<>]*'))*)\s*(/?)>""")
 SIGNS = "_&"  # accelerator signs, unless the file declares its own
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\r": "\\r", "\n": "\\n", "\v": "\\v", "\b": "\\b", "\f": "\\f", '"': '\\"'}
+_WRITTEN, _READ = str.maketrans(_ESCAPES), {escape: sign for sign, escape in _ESCAPES.items()}
 _ENTITY = re.compile(r"&#?\w+;")
 _FORMAT = re.compile(r"%(?:\([^()]*\))?[-+#0 .*$\d]*[a-zA-Z]|\{[^{}]*\}")
 _LETTER = re.compile(rf"{_TAG.pattern}|{_FORMAT.pattern}|(?P<letter>[^\W\d_])")
@@ -87,10 +87,15 @@ def formats(text: str) -> list[str]:
     return sorted(_FORMAT.findall(text))
 
 
+def unescaped(text: str) -> str:
+    """Return the text of a string as it is written."""
+    return re.sub(r"\\.", lambda escape: _READ.get(escape[0], escape[0]), text)
+
+
 def string(keyword: str, text: str, *, width: int, line_end: str) -> str:
     """Write a keyword and its string with the line breaks of gettext's tools; without a width only after line feeds."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)
-    written = [polib.escape(line) for line in lines]
+    written = [line.translate(_WRITTEN) for line in lines]
     if not lines or (len(lines) == 1 and (not width or len(keyword) + 3 + len(written[0]) <= width)):
         return f'{keyword} "{written[0] if lines else ""}"'
     quoted = [f'"{part}"' for line in written for part in (_wrapped(line, width - 2) if width else [line])]
@@ -116,7 +121,7 @@ def with_fields(header: str, new: Mapping[str, str], line_end: str) -> str:
             groups.append([])
     named = {_field(group): at for at, group in enumerate(groups)}
     for name, value in new.items():
-        groups[named.get(name, -1)] = [f'"{polib.escape(f"{name}: {value}")}\\n"']
+        groups[named.get(name, -1)] = [f'"{f"{name}: {value}".translate(_WRITTEN)}\\n"']
         if name not in named:
             groups.append([])
     return keyword + line_end.join(line for group in groups for line in group)
