@@ -1,17 +1,15 @@
 """CSV (RFC 4180) and TSV: cells. Quotes, line ends, ragged records, delimiters and cells of other columns stay.
 
-The standard library's reader parses the fields; their spans are found separately and checked against it. TSV with quotation
-marks is CSV with tabs, as spreadsheets write it; otherwise quotation marks are ordinary characters
+TSV with quotation marks is CSV with tabs, as spreadsheets write it; otherwise quotation marks are ordinary characters
 (text/tab-separated-values of IANA), and a cell holds neither tabs nor line ends.
 """
 
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
-from typing import Literal
+from itertools import chain, islice
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError, OptionError
@@ -71,7 +69,7 @@ def read_csv(data: bytes, options: ReadOptions) -> TextDocument:
 def table(text: str, encoding: Encoding, options: ReadOptions, dialect: Dialect, start: int = 0) -> TextDocument:
     """Parse a table. Raises DamagedDocumentError: unbalanced quotes. Raises OptionError: a selected column does not exist."""
     lines, bound = LineIndex(text), UnitLimit(options)
-    records = _records(text, dialect, lines, start)
+    records = _records(text, dialect, start)
     first = next(records, None)
     columns = ColumnSelection(options, [cell.text for cell in first or ()])
     skips_first = columns.header and not options.translate_header
@@ -107,90 +105,41 @@ def _fields(text: str, delimiter: str) -> list[list[str]]:
         return []
 
 
-def is_quoted(text: str, delimiter: str) -> bool:
+def is_quoted(text: str) -> bool:
     """Return whether fields are quoted: some start with a quotation mark, and each of these also ends with one."""
-    if not re.search(rf'(?:^|[\r\n{delimiter}])"', text):
-        return False
     try:
-        rows = _Rows(text, pairwise([*LineIndex(text).starts, len(text)]), delimiter)
-        for _ in csv.reader(rows, delimiter=delimiter, strict=True):
-            rows.cells = 0
-    except csv.Error:
+        return '"' in text and sum(cell.quotes for record in _records(text, Dialect("\t")) for cell in record) > 0
+    except DamagedDocumentError:
         return False
-    return True
 
 
-class _Rows:
-    """Lines for the CSV reader, which would create any number of cells.
-
-    Raises:
-        DamagedDocumentError: a record has too many cells.
-    """
-
-    def __init__(self, text: str, spans: Iterable[Span], delimiter: str) -> None:
-        self._text, self._spans, self._delimiter = text, iter(spans), delimiter
-        self.cells = 0  # upper bound for the current record
-        self._line = 0
-
-    def __iter__(self) -> "_Rows":
-        return self
-
-    def __next__(self) -> str:
-        row = self._text[slice(*next(self._spans))]
-        self._line += 1
-        self.cells += row.count(self._delimiter)
-        if self.cells > MAX_CELLS:
-            raise DamagedDocumentError(f"a record has more than {MAX_CELLS:,} cells", f"line {self._line}")
-        return row
-
-
-def _records(text: str, dialect: Dialect, lines: LineIndex, start: int) -> Iterator[list[Cell]]:
-    spans = [(at, end) for at, end in pairwise([*lines.starts, len(text)]) if at >= start and end > at]
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quoted else csv.QUOTE_NONE
-    rows = _Rows(text, spans, dialect.delimiter)
-    reader = csv.reader(rows, delimiter=dialect.delimiter, strict=True, quoting=quoting)
-    done = 0
-    try:
-        for fields in reader:
-            cells = list(_cells(text, spans[done][0], spans[reader.line_num - 1][1], dialect))
-            if fields and [cell.text for cell in cells] != fields:
-                raise DamagedDocumentError("unbalanced quotation marks", lines.where(spans[done][0]))
-            done = reader.line_num
-            rows.cells = 0
+def _records(text: str, dialect: Dialect, start: int = 0) -> Iterator[list[Cell]]:
+    """Yield the cells of each record. Raises DamagedDocumentError: unbalanced quotation marks, or too many cells."""
+    mark, delimiter = '"' if dialect.quoted else "(?!)", re.escape(dialect.delimiter)
+    quoted, plain = rf'{mark}(?P<quoted>[^"]*+(?:""[^"]*+)*+)"', rf"(?!{mark})(?P<plain>[^{delimiter}\r\n]*+)"
+    field = re.compile(rf"(?:{quoted}|{plain})(?P<end>{delimiter}|\r\n|[\r\n]|\Z)")
+    cells: list[Cell] = []
+    at = start
+    while at < len(text) or cells:
+        found = field.match(text, at)
+        if found is None or len(cells) == MAX_CELLS:
+            where = LineIndex(text).where(cells[0].span[0] if cells else at)
+            problem = f"a record has more than {MAX_CELLS:,} cells" if found else "unbalanced quotation marks"
+            raise DamagedDocumentError(problem, where)
+        quotes = found["quoted"] is not None
+        content = found["quoted"].replace('""', '"') if quotes else found["plain"]
+        cells.append(Cell(content, (at, found.start("end")), quotes))
+        at = found.end()
+        if found["end"] != dialect.delimiter:
             yield cells
-    except csv.Error as error:
-        raise DamagedDocumentError(f"not CSV: {error}", lines.where(spans[min(done, len(spans) - 1)][0])) from None
-
-
-def _cells(text: str, start: int, end: int, dialect: Dialect) -> Iterator[Cell]:
-    end = start + len(text[start:end].rstrip("\r\n"))
-    while True:
-        quotes = dialect.quoted and text.startswith('"', start, end)
-        if quotes:
-            after = _closing(text, start + 1, end)
-            yield Cell(text[start + 1 : after - 1].replace('""', '"'), (start, after), quotes)
-        else:
-            found = text.find(dialect.delimiter, start, end)
-            after = end if found < 0 else found
-            yield Cell(text[start:after], (start, after), quotes)
-        if after >= end:
-            return
-        start = after + 1
-
-
-def _closing(text: str, start: int, end: int) -> int:
-    """Return the offset after the closing quotation mark: the first that is not doubled."""
-    at = text.find('"', start, end)
-    while at >= 0 and text.startswith('"', at + 1, end):
-        at = text.find('"', at + 2, end)
-    return at + 1 if at >= 0 else end
+            cells = []
 
 
 def read_tsv(data: bytes, options: ReadOptions) -> TextDocument:
     """See FormatInfo.read."""
     UnitLimit(options).check_marks(data)
     text, encoding = decode(data, options.encoding)
-    return table(text, encoding, options, Dialect("\t", is_quoted(text, "\t")))
+    return table(text, encoding, options, Dialect("\t", is_quoted(text)))
 
 
 MAX_SHOWN = 100  # characters of a column name, which is repeated for each of its cells
