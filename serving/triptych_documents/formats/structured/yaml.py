@@ -24,7 +24,11 @@ from triptych_documents.unit import Piece, Unit, raw_text
 from triptych_text.languages import languages_differ, standard_tag
 
 _STRING = "tag:yaml.org,2002:str"
-_LOCALE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?")
+_RAILS = re.compile(  # a mapping whose only key is a language
+    r"(?:(?:---)?[ \t\r]*+(?:#[^\n]*+)?\n)*+(?P<key>(?P<mark>['\"]?)(?P<language>[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)(?P=mark)):"
+    r"(?:[ \t]+\{|(?:[ \t\r]*+(?:#[^\n]*+)?\n)++[ \t]+[^\s#-])(?![\s\S]*^[^\s#])",
+    re.MULTILINE,
+)
 _LINE = re.compile(r".*?(?:\r\n|\r|\n|$)")
 _UNWRITABLE = re.compile(r"[\r\x85\u2028\u2029]")  # line ends in blocks
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
@@ -183,28 +187,17 @@ def read(data: bytes, options: ReadOptions) -> Document:
         if place is not None and trail.takes(value)
     )
     document = choice.checked(collected(text, encoding, units, bound))
-    return with_messages(replace(document, language=_locale(text, encoding, options)), bound)
+    return with_messages(replace(document, language=_language(text, encoding, options)), bound)
 
 
-def _locale(text: str, encoding: Encoding, options: ReadOptions) -> tuple[Span, str] | None:
-    """Return the place of the language in a message file of Rails, whose root has no other member, and its new value."""
-    wanted = standard_tag(options.target_language)
-    depth = nodes = 0
-    key: Scalar | None = None
-    for event in yaml.parse(text, Loader=_LOADER) if wanted and options.source_language else ():
-        if isinstance(event, yaml.NodeEvent):
-            nodes += depth == 1
-            if depth == nodes == 1 and isinstance(event, yaml.ScalarEvent) and event.start_mark and event.end_mark:
-                span = event.start_mark.index, event.end_mark.index
-                key = Scalar(span, event.value, event.style if event.style in ("'", '"') else "", False, False)
-                if not _LOCALE.fullmatch(event.value) or languages_differ(event.value, options.source_language):
-                    return None
-            elif depth < 2 and (nodes > 2 or not isinstance(event, yaml.MappingStartEvent)):
-                return None
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-    return (
-        None if key is None or text[slice(*key.span)].strip("'\"") != key.text else (key.span, key.written((wanted,), encoding))
-    )
+def _language(text: str, encoding: Encoding, options: ReadOptions) -> tuple[Span, str] | None:
+    """Return the place of the language in a message file of Rails, and its new value."""
+    wanted, found = standard_tag(options.target_language), _RAILS.match(text)
+    source = options.source_language
+    if not (wanted and source and found) or languages_differ(found["language"], source):
+        return None
+    key = Scalar(found.span("key"), found["language"], found["mark"], in_flow=False, tagged=False)
+    return key.span, key.written((wanted,), encoding)
 
 
 def _scalars(text: str, root: KeyPath) -> Iterator[tuple[KeyPath, Scalar | Block | None, str]]:
