@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from triptych_documents.encoding import Encoding, decode
+from triptych_documents.encoding import Encoding
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, soft, spaced
-from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, UnitLimit, collected
+from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, collected, decoded_text
 from triptych_documents.formats.shared.wrapping import MARKER, NARROWEST, looks_wrapped, may_begin, words_of, wrapped
 from triptych_documents.unit import Piece, Unit
 
@@ -56,9 +56,7 @@ class _Slot:
 
 def read(data: bytes, options: ReadOptions) -> TextDocument:
     """See FormatInfo.read."""
-    bound = UnitLimit(options)
-    bound.check_marks(data)
-    text, encoding = decode(data, options.encoding)
+    text, encoding, bound = decoded_text(data, options)
     lines = LineIndex(text)
     units = (
         (Unit((spaced(body),), lines.where(place.span[0])), place)

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from triptych_documents.encoding import Encoding, decode
+from triptych_documents.encoding import Encoding
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.shared.escapes import unescaped
 from triptych_documents.formats.shared.messages import with_messages
-from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, collected
+from triptych_documents.formats.shared.text_document import LineIndex, Span, collected, decoded_text
 from triptych_documents.formats.structured.keys import is_text
 from triptych_documents.unit import Piece, Unit, raw_text
 
@@ -52,9 +52,7 @@ class _Slot:
 
 def read_properties(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
-    bound = UnitLimit(options)
-    bound.check_marks(data, b"=", b":")
-    text, encoding = decode(data, options.encoding)
+    text, encoding, bound = decoded_text(data, options, b"=", b":")
 
     def entries() -> Iterator[tuple[Unit, _Slot]]:
         for match in _LINE.finditer(text):
@@ -70,9 +68,7 @@ def read_properties(data: bytes, options: ReadOptions) -> Document:
 
 def read_strings(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
-    bound = UnitLimit(options)
-    bound.check_marks(data, b"=")
-    text, encoding = decode(data, options.encoding)
+    text, encoding, bound = decoded_text(data, options, b"=")
     lines = LineIndex(text)
 
     def entries() -> Iterator[tuple[Unit, _Slot]]:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from triptych_documents.encoding import Encoding, decode
+from triptych_documents.encoding import Encoding
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, ScannedPart, ScannedTag, core, pieces_of, soft
-from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, UnitLimit, collected
+from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, collected, decoded_text
 from triptych_documents.formats.shared.wrapping import balanced, words_of
 from triptych_documents.unit import Code, Piece, Role, Unit
 
@@ -159,9 +159,7 @@ _SRT_MARKUP = Markup(_TAGS, lambda raw: _JOINED.sub(r"\1", raw), lambda text: _T
 
 def read_srt(data: bytes, options: ReadOptions) -> TextDocument:
     """See FormatInfo.read."""
-    bound = UnitLimit(options)
-    bound.check_marks(data, b"<", b"{", b"\\")
-    text, encoding = decode(data, options.encoding)
+    text, encoding, bound = decoded_text(data, options, b"<", b"{", b"\\")
     findings: list[Finding] = []
     cues = list(_srt_cues(text, findings))
     if not cues and text.strip():
@@ -212,9 +210,7 @@ _VTT_MARKUP = Markup(re.compile(r"<[^<>]*>"), html.unescape, lambda text: html.e
 
 def read_vtt(data: bytes, options: ReadOptions) -> TextDocument:
     """See FormatInfo.read."""
-    bound = UnitLimit(options)
-    bound.check_marks(data, b"<")
-    text, encoding = decode(data, options.encoding)
+    text, encoding, bound = decoded_text(data, options, b"<")
     if not _HEADER.match(text):
         raise DamagedDocumentError("not WebVTT: the file does not start with the word WEBVTT", "line 1")
     findings: list[Finding] = []

@@ -7,14 +7,14 @@ TSV with quotation marks is CSV with tabs, as spreadsheets write it; otherwise q
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from triptych_documents.encoding import Encoding, decode
+from triptych_documents.encoding import Encoding
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, UnitLimit, collected
+from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, collected, decoded_text
 from triptych_documents.unit import Piece, Unit, raw_text
 
 _DELIMITERS = ",;\t"
@@ -59,17 +59,29 @@ class _Slot:
 
 def read_csv(data: bytes, options: ReadOptions) -> TextDocument:
     """See FormatInfo.read."""
-    UnitLimit(options).check_marks(data)
-    text, encoding = decode(data, options.encoding)
-    hint = _HINT.match(text)
-    dialect = Dialect(hint[1] if hint else sniffed(text))
-    return table(text, encoding, options, dialect, hint.end() if hint else 0)
+
+    def dialect_of(text: str) -> tuple[Dialect, int]:
+        hint = _HINT.match(text)
+        return (Dialect(hint[1]), hint.end()) if hint else (Dialect(sniffed(text)), 0)
+
+    return _table(data, options, dialect_of)
 
 
-def table(text: str, encoding: Encoding, options: ReadOptions, dialect: Dialect, start: int = 0) -> TextDocument:
-    """Parse a table. Raises DamagedDocumentError: unbalanced quotes. Raises OptionError: a selected column does not exist."""
-    lines, bound = LineIndex(text), UnitLimit(options)
-    records = _records(text, dialect, start)
+def read_tsv(data: bytes, options: ReadOptions) -> TextDocument:
+    """See FormatInfo.read."""
+    return _table(data, options, lambda text: (Dialect("\t", is_quoted(text)), 0))
+
+
+def _table(data: bytes, options: ReadOptions, dialect_of: Callable[[str], tuple[Dialect, int]]) -> TextDocument:
+    """Read a table, whose dialect and start `dialect_of` finds in its text.
+
+    Raises:
+        DamagedDocumentError: unbalanced quotation marks.
+        OptionError: a selected column does not exist.
+    """
+    text, encoding, bound = decoded_text(data, options)
+    dialect, start = dialect_of(text)
+    lines, records = LineIndex(text), _records(text, dialect, start)
     first = next(records, None)
     columns = ColumnSelection(options, [cell.text for cell in first or ()])
     skips_first = columns.header and not options.translate_header
@@ -133,13 +145,6 @@ def _records(text: str, dialect: Dialect, start: int = 0) -> Iterator[list[Cell]
         if found["end"] != dialect.delimiter:
             yield cells
             cells = []
-
-
-def read_tsv(data: bytes, options: ReadOptions) -> TextDocument:
-    """See FormatInfo.read."""
-    UnitLimit(options).check_marks(data)
-    text, encoding = decode(data, options.encoding)
-    return table(text, encoding, options, Dialect("\t", is_quoted(text)))
 
 
 MAX_SHOWN = 100  # characters of a column name, which is repeated for each of its cells

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from triptych_documents.encoding import Encoding
+from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding
 from triptych_documents.format import ReadOptions
@@ -128,6 +128,13 @@ class UnitLimit:
             most = len(data) if self._most is None else self._most * allowed
             if len(data) > most and (count := sum(map(data.count, group))) > most:
                 raise DamagedDocumentError(f"{count:,} {what}, the maximum is {most:,}; split the document")
+
+
+def decoded_text(data: bytes, options: ReadOptions, *signs: bytes) -> tuple[str, Encoding, UnitLimit]:
+    """Decode a text document after estimating its size; `signs` as for `UnitLimit.check_marks`. Also raises as `decode`."""
+    bound = UnitLimit(options)
+    bound.check_marks(data, *signs)
+    return *decode(data, options.encoding), bound
 
 
 def collected(

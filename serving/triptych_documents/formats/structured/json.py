@@ -12,11 +12,11 @@ from itertools import pairwise
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from triptych_documents.encoding import Encoding, decode
+from triptych_documents.encoding import Encoding
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.shared.messages import with_messages
-from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, collected
+from triptych_documents.formats.shared.text_document import LineIndex, Span, collected, decoded_text
 from triptych_documents.formats.structured.keys import KeyPath, KeySelection
 from triptych_documents.unit import Piece, Unit, raw_text
 from triptych_text.languages import languages_differ
@@ -65,7 +65,8 @@ def _string(text: str, start: int, strict: bool) -> tuple[_String, int]:
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
-    choice, bound, text, encoding = _opened(data, options)
+    choice = KeySelection(options)
+    text, encoding, bound = decoded_text(data, options, b",", b":")
     whole = _parsed(text)
     document = collected(text, encoding, _units(text, whole, choice, _is_escaped(text)), bound)
     return with_messages(choice.checked(replace(document, language=_language(whole, options.target_language))), bound)
@@ -73,7 +74,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
 
 def read_lines(data: bytes, options: ReadOptions) -> Document:
     """Read JSON lines, each of which is a document. See FormatInfo.read."""
-    choice, bound, text, encoding = _opened(data, options)
+    choice = KeySelection(options)
+    text, encoding, bound = decoded_text(data, options, b",", b":")
     starts, ascii_alone = LineIndex(text).starts, _is_escaped(text)
     units = (
         found
@@ -82,12 +84,6 @@ def read_lines(data: bytes, options: ReadOptions) -> Document:
         for found in _units(text, _parsed(text[start:end], number), choice, ascii_alone, start, f"line {number} ")
     )
     return with_messages(choice.checked(collected(text, encoding, units, bound)), bound)
-
-
-def _opened(data: bytes, options: ReadOptions) -> tuple[KeySelection, UnitLimit, str, Encoding]:
-    choice, bound = KeySelection(options), UnitLimit(options)
-    bound.check_marks(data, b",", b":")
-    return choice, bound, *decode(data, options.encoding)
 
 
 def _units(

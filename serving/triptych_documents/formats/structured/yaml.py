@@ -13,11 +13,11 @@ import yaml
 from yaml.emitter import Emitter
 from yaml.resolver import Resolver
 
-from triptych_documents.encoding import Encoding, decode
+from triptych_documents.encoding import Encoding
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.shared.messages import with_messages
-from triptych_documents.formats.shared.text_document import Span, UnitLimit, collected
+from triptych_documents.formats.shared.text_document import Span, collected, decoded_text
 from triptych_documents.formats.shared.wrapping import wrapped
 from triptych_documents.formats.structured.keys import KeyPath, KeySelection
 from triptych_documents.unit import Piece, Unit, raw_text
@@ -178,9 +178,8 @@ class _Inside:
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """See FormatInfo.read."""
-    choice, bound = KeySelection(options), UnitLimit(options)
-    bound.check_marks(data, b",")
-    text, encoding = decode(data, options.encoding)
+    choice = KeySelection(options)
+    text, encoding, bound = decoded_text(data, options, b",")
     units = (
         (Unit((place.text,), trail.shown(), keeps_space=True), place)
         for trail, place, value in _scalars(text, choice.root)
