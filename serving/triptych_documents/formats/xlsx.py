@@ -10,8 +10,8 @@ from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.office.drawing import add_drawn
 from triptych_documents.formats.office.inline import PLAIN, Atom, Escape, Style
 from triptych_documents.formats.office.package import Package
-from triptych_documents.formats.office.parts import Tree, XmlPart, parsed, text_element
-from triptych_documents.formats.office.sheets import SheetPart, sheet_slots
+from triptych_documents.formats.office.parts import TextPart, Tree, XmlPart, parsed, text_element
+from triptych_documents.formats.office.sheets import sheet_slots
 from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.formats.shared.xml import decoded, namespaces, prefix
 
@@ -29,7 +29,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     package = Package(data, options, "xl/workbook.xml", _KINDS, "Excel workbook")
     links = package.linked("sharedStrings", *_SHEETS, "comments", *_DRAWN, "table")
     columns = {name for link in links if link.kind == "table" for name in _columns(package.opened(link.target).tree)}
-    parts: list[XmlPart | SheetPart] = []
+    parts: list[TextPart] = []
     for link in links:
         if link.kind in _DRAWN:
             parts.append(add_drawn(package.opened(link.target), package.target))
@@ -46,12 +46,10 @@ def read(data: bytes, options: ReadOptions) -> Document:
     return package.document(parts)
 
 
-def _sheet(data: bytes, name: str, bound: UnitLimit) -> Iterator[SheetPart]:
-    if b"dataValidation " not in data and b"headerFooter" not in data:
-        return
-    text, encoding = decoded(data)
-    if slots := sheet_slots(text, name, bound):
-        yield SheetPart(name, encoding, text, slots)
+def _sheet(data: bytes, name: str, bound: UnitLimit) -> Iterator[TextPart]:
+    if b"dataValidation " in data or b"headerFooter" in data:
+        text, encoding = decoded(data)
+        yield TextPart(name=name, encoding=encoding, text=text, places=sheet_slots(text, name, bound))
 
 
 def _columns(table: Tree) -> Iterator[str]:

@@ -161,20 +161,31 @@ class Part(Protocol):
         """See Document; with `closing`."""
 
 
-@dataclass
-class XmlPart:
-    """An XML member of the archive; see Part."""
+@dataclass(kw_only=True)
+class TextPart:
+    """A member of the archive that is one text; see Part."""
 
     name: str
     encoding: Encoding
-    tree: Tree
-    bound: UnitLimit | None  # limit on the units of the document; None: the member has none
+    text: str
     places: list[UnitPlace] = field(default_factory=list)  # of the units, in order
     closing: list[Edit] = field(default_factory=list)
 
     @property
     def units(self) -> Sequence[Unit]:
         return [place.unit for place in self.places]
+
+    def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
+        edits = [*(self.places[index].edit(pieces) for index, pieces in translations.items()), *self.closing]
+        return encoded(_edited(self.text, sorted(edits, key=lambda edit: edit.start)), self.encoding)
+
+
+@dataclass(kw_only=True)
+class XmlPart(TextPart):
+    """An XML member of the archive."""
+
+    tree: Tree
+    bound: UnitLimit | None  # limit on the units of the document; None: the member has none
 
     def add(self, start: int, end: int, atoms: Sequence[Atom], escape: Escape, nested: bool = False) -> None:
         """Add a paragraph, which is no unit without text. `nested`: its codes may contain other paragraphs."""
@@ -196,12 +207,8 @@ class XmlPart:
         atom = Atom(((PLAIN, start, end),), None, self.tree.characters(element))
         self.add(start, end, [atom], lambda text, _: written_text(text))
 
-    def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
-        edits = [*(self.places[index].edit(pieces) for index, pieces in translations.items()), *self.closing]
-        return encoded(_edited(self.tree.text, sorted(edits, key=lambda edit: edit.start)), self.encoding)
-
     def _raw(self, atom: Atom) -> str:
-        return "".join(self.tree.text[start:end] for _, start, end in atom.fragments)
+        return "".join(self.text[start:end] for _, start, end in atom.fragments)
 
     def _tag(self, atom: Atom) -> str:
         raw = self._raw(atom)
@@ -249,7 +256,7 @@ def parsed(data: bytes, name: str, bound: UnitLimit | None = None) -> XmlPart:
     _checked(data, name)
     try:
         text, encoding = decoded(data)
-        return XmlPart(name, encoding, Tree(text), bound)
+        return XmlPart(name=name, encoding=encoding, text=text, tree=Tree(text), bound=bound)
     except DamagedDocumentError as error:
         raise DamagedDocumentError(str(error), name) from error
 

@@ -4,14 +4,13 @@ They are found in the text of the member, as a sheet may have a million cells.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import unescape
 
-from triptych_documents.encoding import Encoding
-from triptych_documents.formats.office.parts import Edit, constant
-from triptych_documents.formats.shared.text_document import Span, UnitLimit, replaced
-from triptych_documents.formats.shared.xml import attribute_spans, encoded, written_attribute, written_text
+from triptych_documents.formats.office.parts import Edit, UnitPlace, constant
+from triptych_documents.formats.shared.text_document import Span, UnitLimit
+from triptych_documents.formats.shared.xml import attribute_spans, written_attribute, written_text
 from triptych_documents.unit import Code, Piece, Role, Unit, joined, raw_text
 
 _VALIDATION = re.compile(r"<(?:\w+:)?dataValidation\s[^<>]*>(?:\s*<(?:\w+:)?formula1>([^<]*)<)?")
@@ -34,9 +33,9 @@ class SheetSlot:
     kind: str  # "list", "page", or the quotation mark of an attribute
 
     def edit(self, pieces: Sequence[Piece]) -> Edit:
-        return constant(self.start, self.end, self.written(pieces))
+        return constant(self.start, self.end, self._written(pieces))
 
-    def written(self, pieces: Sequence[Piece]) -> str:
+    def _written(self, pieces: Sequence[Piece]) -> str:
         """Return the new content; the source if Excel could not read it."""
         text = raw_text(pieces)
         if self.kind == "list":
@@ -49,29 +48,9 @@ class SheetSlot:
         return written_text(text) if self.kind in ("list", "page") else written_attribute(text, self.kind)
 
 
-@dataclass(frozen=True)
-class SheetPart:
-    """A worksheet without texts in its cells; see Part."""
-
-    name: str
-    encoding: Encoding
-    text: str
-    places: Sequence[SheetSlot]
-    closing: Sequence[Edit] = ()
-
-    @property
-    def units(self) -> Sequence[Unit]:
-        return [place.unit for place in self.places]
-
-    def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
-        places = [(self.places[index], pieces) for index, pieces in translations.items()]
-        changes = [((place.start, place.end), place.written(pieces)) for place, pieces in places]
-        return encoded(replaced(self.text, changes), self.encoding)
-
-
-def sheet_slots(text: str, name: str, bound: UnitLimit) -> list[SheetSlot]:
+def sheet_slots(text: str, name: str, bound: UnitLimit) -> list[UnitPlace]:
     """Find the texts of a worksheet."""
-    found: list[SheetSlot] = []
+    found: list[UnitPlace] = []
     for (start, end), pieces, longest, kind in _found(text):
         if any(isinstance(piece, str) and any(map(str.isalpha, piece)) for piece in pieces):
             bound.count()
