@@ -6,6 +6,7 @@ Elements inside of texts are codes; `<xliff:g>` keeps its content. A translation
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from triptych_documents.encoding import Encoding, reference
 from triptych_documents.errors import DamagedDocumentError
@@ -49,21 +50,6 @@ class _Slot:
         if self.cdata:
             return "<![CDATA[" + text.replace("]]>", "]]]]><![CDATA[>") + "]]>"
         return written_text(text)
-
-
-def read_android(data: bytes, options: ReadOptions) -> Document:
-    """See FormatInfo.read."""
-    return _read(data, options, "resources", _android, escapes=True)
-
-
-def read_resx(data: bytes, options: ReadOptions) -> Document:
-    """See FormatInfo.read."""
-    return _read(data, options, "root", _resx)
-
-
-def read_stringsdict(data: bytes, options: ReadOptions) -> Document:
-    """See FormatInfo.read."""
-    return _read(data, options, "plist", _stringsdict)
 
 
 def _android(tree: XmlTree) -> Found:
@@ -146,3 +132,9 @@ def _parts(tree: XmlTree, element: int) -> Iterator[ScannedPart]:
             tag = tree.text[token.start : token.end]
             yield ScannedPart(ScannedTag(tag, roles.get(token.kind, Role.ALONE), f"{token.name} {token.depth}"), 0, 0)
         at += 1
+
+
+# See FormatInfo.read.
+read_android = partial(_read, root="resources", find=_android, escapes=True)
+read_resx = partial(_read, root="root", find=_resx)
+read_stringsdict = partial(_read, root="plist", find=_stringsdict)

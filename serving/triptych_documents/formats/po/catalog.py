@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -47,7 +48,7 @@ class Catalog:
     line_end: str
     width: int  # columns at which its strings are broken; 0: they are not
 
-    @property
+    @cached_property
     def fields(self) -> Mapping[str, str]:
         lines = self.header.strings[0].split("\n") if self.header else []
         return {name.strip(): value.strip() for name, sign, value in (line.partition(":") for line in lines) if sign}
