@@ -49,8 +49,6 @@ class ResultCache:
         return reply
 
     def put(self, request: SentenceRequest, reply: SentenceResult) -> None:
-        if request in self._replies:
-            return
         self._replies[request] = reply
         self._taken += _size(request, reply)
         while self._taken > self._room:

@@ -67,12 +67,12 @@ def serialize(codec: str, message: Message) -> bytes:
 
 
 def error_body(error: RpcError, _status: int = 0) -> dict[str, Any]:
-    """Return an error as Connect's JSON: code, message, and details with their bytes."""
+    """Return an error as Connect's JSON: code, message, and details with their bytes, and as JSON for people who read it."""
     details = [
         {
             "type": detail.type_url.removeprefix(TYPE_PREFIX),
             "value": base64.b64encode(detail.value).decode().rstrip("="),
-            "debug": _debug(detail),
+            "debug": {name: value for name, value in json_format.MessageToDict(detail).items() if name != "@type"},
         }
         for detail in error.status.details
     ]
@@ -157,16 +157,6 @@ def _codec(kind: str) -> tuple[bool, str]:
     if not kind.startswith("application/") or name not in ("json", "proto"):
         raise invalid(f"content-type: {kind[:80]!r} is not application/json, application/proto or application/connect+json")
     return streams, name
-
-
-def _debug(detail: Any) -> Any:
-    """Return a detail as JSON, for people who read the response."""
-    try:
-        value = json_format.MessageToDict(detail)
-    except (TypeError, KeyError):
-        return {}
-    value.pop("@type", None)
-    return value
 
 
 API = Api("Connect", tuple(ApiRoute(f"/{name}/{{method}}", partial(_call, name)) for name in SERVICES), error_body)

@@ -166,8 +166,6 @@ class _Scanner(HTMLParser):
         return len(text) if self._unclosed else end
 
     def parse_html_declaration(self, i: int) -> int:
-        if self.rawdata.startswith("<!--", i):
-            return self.parse_comment(i)
         self.handle_decl("")
         return self.rawdata.find(">", i) + 1  # always found: only text up to the last one is parsed
 

@@ -12,9 +12,15 @@ function modelOf(task) {
   return byId(task).querySelector(".model").value;
 }
 
-/** Show a request as commands; `expression` is the Python client's call, but for the model. */
-function showRequest(tab, service, method, message, expression) {
+/**
+ * Show a request as commands and send it; returns the response, and its time as text.
+ * `expression` is the Python client's call, but for the model.
+ */
+async function ask(tab, service, method, message, expression, signal) {
   request.show({ tab, service, method, request: message, python: `${expression}, model=${request.python(message.model)})` });
+  const began = performance.now();
+  const found = await call(service, method, message, signal);
+  return [found, timeOf(found.timing, began)];
 }
 
 export function startFill() {
@@ -29,13 +35,11 @@ export function startFill() {
     const text = masked < 0 ? byId("fill-text").value : replaced(byId("fill-text").value, masked, mask);
     if (!text.includes(mask)) return result.replaceChildren();
     const message = { contents: [text], model: modelOf("fill"), topK: CANDIDATES };
-    showRequest("fill", "FillMaskService", "FillMask", message, `client.fill_mask(${request.python(text)}`);
-    const began = performance.now();
-    const found = await call("FillMaskService", "FillMask", message, signal);
+    const [found, time] = await ask("fill", "FillMaskService", "FillMask", message, `client.fill_mask(${request.python(text)}`, signal);
     const rows = (found.results[0].masks ?? []).flatMap(({ candidates }) =>
       bars(candidates.map(({ tokenStr, score, sequence }) => ({ label: tokenStr, score: score ?? 0, action: () => use(sequence) }))),
     );
-    result.replaceChildren(...rows, element("p", { class: "note" }, timeOf(found.timing, began)));
+    result.replaceChildren(...rows, element("p", { class: "note" }, time));
   }, 0, byId("fill-result"));
 
   function use(sequence) {
@@ -93,11 +97,9 @@ export function startClassify(models) {
     let binary = "";
     for (let at = 0; at < bytes.length; at += 0x8000) binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
     const message = { images: [btoa(binary)], model: modelOf("classify"), topK: 5 };
-    showRequest("classify", "ImageClassificationService", "ClassifyImage", message, `client.classify_image(${request.python(file.name)}`);
-    const began = performance.now();
-    const found = await call("ImageClassificationService", "ClassifyImage", message, signal);
+    const [found, time] = await ask("classify", "ImageClassificationService", "ClassifyImage", message, `client.classify_image(${request.python(file.name)}`, signal);
     const labels = found.results[0].labels.map(({ label, score }) => ({ label, score: score ?? 0 }));
-    byId("classify-result").replaceChildren(...bars(labels), element("p", { class: "note" }, timeOf(found.timing, began)));
+    byId("classify-result").replaceChildren(...bars(labels), element("p", { class: "note" }, time));
   });
 
   function use(chosen) {
@@ -122,9 +124,7 @@ export function startEmbed() {
     const sentences = given.slice(0, MOST_SENTENCES);
     if (!sentences.length) return byId("embed-result").replaceChildren();
     const message = { contents: sentences, model: modelOf("embed"), normalize: true };
-    showRequest("embed", "EmbeddingService", "EmbedText", message, `client.embed_many(${request.python(sentences)}, normalize=True`);
-    const began = performance.now();
-    const found = await call("EmbeddingService", "EmbedText", message, signal);
+    const [found, time] = await ask("embed", "EmbeddingService", "EmbedText", message, `client.embed_many(${request.python(sentences)}, normalize=True`, signal);
     const vectors = found.embeddings.map((one) => one.values);
     const head = element("tr", {}, element("td"), ...sentences.map((_, index) => element("th", { scope: "col" }, String(index + 1))));
     const rows = sentences.map((sentence, index) => {
@@ -137,7 +137,7 @@ export function startEmbed() {
       return element("tr", {}, element("th", { scope: "row" }, `${index + 1}. ${sentence}`), ...cells);
     });
     const part = given.length > sentences.length ? ` of the first ${sentences.length} sentences of ${given.length}` : "";
-    const caption = element("caption", { class: "note" }, `Cosine similarity${part}. ${timeOf(found.timing, began)}`);
+    const caption = element("caption", { class: "note" }, `Cosine similarity${part}. ${time}`);
     byId("embed-result").replaceChildren(element("table", {}, caption, head, ...rows));
   }, TYPING_MILLISECONDS, byId("embed-result"));
 }
@@ -147,10 +147,8 @@ export function startAnswer() {
     const [question, context] = [byId("question").value, byId("context").value];
     if (!question.trim() || !context.trim()) return byId("answer-result").replaceChildren();
     const message = { inputs: [{ question, context }], model: modelOf("answer"), topK: 3 };
-    showRequest("answer", "QuestionAnsweringService", "AnswerQuestion", message, `client.answer(${request.python(question)}, ${request.python(context)}`);
-    const began = performance.now();
-    const found = await call("QuestionAnsweringService", "AnswerQuestion", message, signal);
+    const [found, time] = await ask("answer", "QuestionAnsweringService", "AnswerQuestion", message, `client.answer(${request.python(question)}, ${request.python(context)}`, signal);
     const answers = (found.results[0].answers ?? []).map(({ text, score }) => ({ label: text ?? "", score: score ?? 0 }));
-    byId("answer-result").replaceChildren(...bars(answers), element("p", { class: "note" }, timeOf(found.timing, began)));
+    byId("answer-result").replaceChildren(...bars(answers), element("p", { class: "note" }, time));
   }, TYPING_MILLISECONDS, byId("answer-result"));
 }
