@@ -6,8 +6,8 @@ TMX files are read as a stream: they may be larger than the memory of this machi
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from xml.etree import ElementTree
 from xml.parsers import expat
 
 from triptych_cli.documents.stored import Database
@@ -18,7 +18,7 @@ from triptych_text.languages import parse_language
 
 CHUNK_BYTES = 1 << 16
 ANY = "*all*"  # as the source language of a header
-PLAIN = ("hi",)  # inline elements that are not markup of the text
+PLAIN = ("seg", "hi")  # the others are markup of the text
 
 
 def read_tmx(path: Path, dropped: Counter[str]) -> Iterator[MemoryEntry]:
@@ -31,11 +31,65 @@ def read_tmx(path: Path, dropped: Counter[str]) -> Iterator[MemoryEntry]:
         DamagedDocumentError: the file is not well-formed, not TMX, or declares entities.
         OSError: it cannot be read.
     """
-    reader = _Reader(path, dropped)
+    parser, builder = expat.ParserCreate(), ElementTree.TreeBuilder()
+    around: list[ElementTree.Element] = []  # elements that are open
+    found: list[MemoryEntry] = []
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        if not around and name != "tmx":
+            raise DamagedDocumentError(f"the root element is {name!r}, not 'tmx'", str(path))
+        around.append(builder.start(name, attributes))
+
+    def end(name: str) -> None:
+        element = builder.end(name)
+        around.pop()
+        if name == "tu":
+            header = around[0].find("header")
+            declared = element.get("srclang", "" if header is None else header.get("srclang", ""))
+            found.extend(_entries(element, declared, dropped))
+            around[-1].clear()  # the file may be larger than the memory
+
+    def refuse(name: str, *_: object) -> None:
+        raise DamagedDocumentError(f"declares the entity {name!r}, which is not allowed", str(path))
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, builder.data
+    parser.EntityDeclHandler = refuse
     with open(path, "rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            yield from reader.feed(chunk, is_last=False)
-    yield from reader.feed(b"", is_last=True)
+        is_last = False
+        while not is_last:
+            chunk = file.read(CHUNK_BYTES)
+            is_last = not chunk
+            try:
+                parser.Parse(chunk, is_last)
+            except expat.ExpatError as error:
+                raise DamagedDocumentError(f"line {error.lineno}: {expat.ErrorString(error.code)}", str(path)) from error
+            yield from found
+            found.clear()
+
+
+def _entries(unit: ElementTree.Element, source_language: str, dropped: Counter[str]) -> Iterator[MemoryEntry]:
+    """Yield the pairs of a <tu>; `source_language` is the one that it declares."""
+    texts: dict[str, str | None] = {}  # by language; None: with markup
+    for variant in unit.iter("tuv"):
+        for segment in variant.iter("seg"):
+            is_plain = all(inner.tag in PLAIN for inner in segment.iter())
+            texts[variant.get("xml:lang", variant.get("lang", ""))] = "".join(segment.itertext()) if is_plain else None
+    wanted = source_language.lower()
+    sources = [one for one in texts if wanted in ("", ANY) or is_same_language(one, wanted)]
+    if not sources:
+        dropped[f"without a text in {source_language}, the source language"] += max(len(texts) - 1, 1)
+        return
+    source = min(sources, key=lambda one: (not (texts[one] or "").strip(), one.lower() != wanted))  # else the first
+    own = texts[source]
+    for language, text in texts.items():
+        if language == source:
+            continue
+        if own is None or text is None:
+            dropped["with inline markup"] += 1
+        elif not own.strip() or not text.strip():
+            dropped["empty"] += 1
+        else:
+            yield MemoryEntry(source, language, own, text)
 
 
 def dropped_lines(dropped: Mapping[Path, Counter[str]]) -> Iterator[str]:
@@ -53,91 +107,6 @@ def is_same_language(one: str, other: str) -> bool:
         return one.lower() == other.lower()
     marks = ((first.script, second.script), (first.territory, second.territory))
     return first.language == second.language and all(a == b or not (a and b) for a, b in marks)
-
-
-@dataclass(slots=True)
-class _TranslationUnit:
-    source_language: str
-    texts: dict[str, str | None] = field(default_factory=dict)  # by language; None: with markup
-    language: str = ""
-    pieces: list[str] | None = None  # of the segment that is being read
-    is_plain: bool = True
-
-    def entries(self, dropped: Counter[str]) -> Iterator[MemoryEntry]:
-        wanted = self.source_language.lower()
-        sources = [one for one in self.texts if wanted in ("", ANY) or is_same_language(one, wanted)]
-        if not sources:
-            dropped[f"without a text in {self.source_language}, the source language"] += max(len(self.texts) - 1, 1)
-            return
-        source = min(sources, key=lambda one: (not (self.texts[one] or "").strip(), one.lower() != wanted))  # else the first
-        own = self.texts[source]
-        for language, text in self.texts.items():
-            if language == source:
-                continue
-            if own is None or text is None:
-                dropped["with inline markup"] += 1
-            elif not own.strip() or not text.strip():
-                dropped["empty"] += 1
-            else:
-                yield MemoryEntry(source, language, own, text)
-
-
-class _Reader:
-    def __init__(self, path: Path, dropped: Counter[str]) -> None:
-        self._path, self._dropped = path, dropped
-        self._source_language = ""
-        self._unit: _TranslationUnit | None = None
-        self._found: list[MemoryEntry] = []
-        self._is_tmx = False
-        self._parser = expat.ParserCreate()
-        self._parser.buffer_text = True
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._text
-        self._parser.EntityDeclHandler = self._refuse
-
-    def feed(self, chunk: bytes, is_last: bool) -> list[MemoryEntry]:
-        try:
-            self._parser.Parse(chunk, is_last)
-        except expat.ExpatError as error:
-            raise DamagedDocumentError(f"line {error.lineno}: {expat.ErrorString(error.code)}", str(self._path)) from error
-        found, self._found = self._found, []
-        return found
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        if not self._is_tmx and name != "tmx":
-            raise DamagedDocumentError(f"the root element is {name!r}, not 'tmx'", str(self._path))
-        self._is_tmx = True
-        if name == "header":
-            self._source_language = attributes.get("srclang", "")
-        elif name == "tu":
-            self._unit = _TranslationUnit(attributes.get("srclang", self._source_language))
-        elif self._unit is None:
-            return
-        elif name == "tuv":
-            self._unit.language = attributes.get("xml:lang", attributes.get("lang", ""))
-        elif name == "seg":
-            self._unit.pieces, self._unit.is_plain = [], True
-        elif self._unit.pieces is not None and name not in PLAIN:
-            self._unit.is_plain = False
-
-    def _text(self, text: str) -> None:
-        if self._unit is not None and self._unit.pieces is not None:
-            self._unit.pieces.append(text)
-
-    def _end(self, name: str) -> None:
-        unit = self._unit
-        if unit is None:
-            return
-        if name == "seg" and unit.pieces is not None:
-            unit.texts[unit.language] = "".join(unit.pieces) if unit.is_plain else None
-            unit.pieces = None
-        elif name == "tu":
-            self._found += unit.entries(self._dropped)
-            self._unit = None
-
-    def _refuse(self, name: str, *_: object) -> None:
-        raise DamagedDocumentError(f"declares the entity {name!r}, which is not allowed", str(self._path))
 
 
 class HumanTranslations:

@@ -24,12 +24,13 @@ class InputNames:
 
     list: str = "contents"
     parts: tuple[str, ...] = ("",)
+    owners: Sequence[int] = ()  # index of the element that each input belongs to; empty: inputs are the elements
 
     def whole(self, index: int) -> str:
         if not self.list:
             return self.parts[0]
         single = self.parts[0] if len(self.parts) == 1 else ""
-        return f"{self.list}[{index}]" + (f".{single}" if single else "")
+        return f"{self.list}[{self.owners[index] if self.owners else index}]" + (f".{single}" if single else "")
 
     def part(self, index: int, part: int) -> str:
         name = self.parts[part]
@@ -43,17 +44,7 @@ class InputNames:
 
 
 @dataclass(frozen=True)
-class OwnedNames(InputNames):
-    """Field names of inputs that belong to certain elements of the list."""
-
-    owners: Sequence[int] = ()  # index of each input's element
-
-    def whole(self, index: int) -> str:
-        return super().whole(self.owners[index])
-
-
-@dataclass(frozen=True)
-class SentenceNames(OwnedNames):
+class SentenceNames(InputNames):
     """Field names of the sentences of texts."""
 
     def too_long(self, index: int, size: str, limits: "TextLimits", text: str) -> InvalidInputError:
@@ -65,7 +56,7 @@ class SentenceNames(OwnedNames):
 
 
 @dataclass(frozen=True)
-class PrefixNames(OwnedNames):
+class PrefixNames(InputNames):
     """Field names of target prefixes."""
 
     list: str = "options.target_prefix"
