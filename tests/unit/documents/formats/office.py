@@ -216,6 +216,12 @@ def round_trip(read: Reader, data: bytes) -> bytes:
     return new
 
 
+def units_of(read: Reader, data: bytes) -> list[str]:
+    """Return the units after a round trip."""
+    round_trip(read, data)
+    return [signs(unit.pieces) for unit in read(data, ReadOptions()).units]
+
+
 def assert_writable(read: Reader, data: bytes, first: str, bold: str, last: str) -> None:
     """Check that these texts round-trip through a paragraph with a pair and a break."""
     document = read(data, ReadOptions())

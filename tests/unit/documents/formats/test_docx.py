@@ -10,7 +10,7 @@ from triptych_documents.format import ReadOptions
 from triptych_documents.formats.docx.reader import read
 from triptych_documents.unit import Code, Role
 
-from .office import TEXT, W, assert_writable, changed, docx, member, round_trip, signs, zipped
+from .office import TEXT, W, assert_writable, changed, docx, member, round_trip, signs, units_of, zipped
 
 DRAWN = "<w:drawing><w:txbxContent>{}</w:txbxContent></w:drawing>"
 BEGIN, SEPARATE, END = (f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end"))
@@ -25,10 +25,7 @@ def field(instruction: str, result: str) -> str:
 
 
 def units(body: str, **parts: str) -> list[str]:
-    """Return the units after a round trip."""
-    data = docx(body, parts)
-    round_trip(read, data)
-    return [signs(unit.pieces) for unit in read(data, ReadOptions()).units]
+    return units_of(read, docx(body, parts))
 
 
 def paragraphs(*contents: str) -> str:

@@ -10,7 +10,7 @@ from triptych_documents.format import ReadOptions
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.opendocument import read
 
-from .office import MANIFEST, ODT_TYPE, TEXT, assert_writable, changed, member, odt, round_trip, signs, zipped
+from .office import MANIFEST, ODT_TYPE, TEXT, assert_writable, changed, member, odt, round_trip, signs, units_of, zipped
 
 STYLE = '<style:style style:name="{}" style:family="text"{}><style:text-properties {}/></style:style>'
 AUTOMATIC = "".join(
@@ -28,10 +28,7 @@ def span(text: str, style: str = "Bold") -> str:
 
 
 def units(body: str, styles: str = "") -> list[str]:
-    """Return the units after a round trip."""
-    data = odt(body, styles, AUTOMATIC)
-    round_trip(read, data)
-    return [signs(unit.pieces) for unit in read(data, ReadOptions()).units]
+    return units_of(read, odt(body, styles, AUTOMATIC))
 
 
 def written(content: str, automatic: str = AUTOMATIC) -> str:

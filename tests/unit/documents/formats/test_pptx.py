@@ -1,18 +1,16 @@
 """PPTX reader."""
 
+from functools import partial
+
 import pytest
 
 from triptych_documents.errors import UnknownFormatError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.pptx import read
 
-from .office import changed, member, pptx, round_trip, shape, signs
+from .office import changed, member, pptx, shape, units_of
 
-
-def units(data: bytes) -> list[str]:
-    """Return the units after a round trip."""
-    round_trip(read, data)
-    return [signs(unit.pieces) for unit in read(data, ReadOptions()).units]
+units = partial(units_of, read)
 
 
 def test_slides_are_read_in_their_order() -> None:

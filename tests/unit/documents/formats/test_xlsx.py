@@ -1,20 +1,19 @@
 """XLSX reader."""
 
+from functools import partial
+
 import pytest
 
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.xlsx import read
 
-from .office import changed, member, round_trip, signs, xlsx, zipped
+from .office import changed, member, units_of, xlsx, zipped
 
 BOLD = "<r><rPr><b/></rPr><t{}>{}</t></r>"
 
 
-def units(data: bytes) -> list[str]:
-    """Return the units after a round trip."""
-    round_trip(read, data)
-    return [signs(unit.pieces) for unit in read(data, ReadOptions()).units]
+units = partial(units_of, read)
 
 
 def test_shared_texts_are_read() -> None:
