@@ -1,6 +1,7 @@
 """Strategies for the messages of a contract, made from its descriptors."""
 
 import io
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -17,41 +18,11 @@ Values = dict[str, Any]
 Field = FieldDescriptor
 
 WORDS = [
-    *SOURCES[:3],
-    TARGET,
-    "one two [MASK]",
-    "[MASK]",
-    "[MASK] [MASK] zero",
-    "[CLS] [SEP] [PAD] [UNK]",
-    "where does anna live?",
-    "anna smith lives in paris.",
-    "",
-    " ",
-    "\n\t\r\u2028",
-    "\0",
-    "a" * 3_000,
-    "one " * 400,
-    "Das ist gut. " * 60,
-    "\U0001f600\u200d\U0001f469",
-    "e\u0301\u0327",
-    "\u202eabc\u202c",
-    "\ufeff",
-    "\ufffd",
-    "<0x41><unk></s><pad>\u2581",
-    "text/plain",
-    "text/html",
-    "en",
-    "de",
-    "de-DE",
-    "deu_Latn",
-    "und",
-    "toy",
-    "fill-mask",
-    "1",
-    "-1",
-    "stable",
-    "../..",
-    "%s{}'\";--",
+    *(*SOURCES[:3], TARGET, "one two [MASK]", "[MASK]", "[MASK] [MASK] zero", "[CLS] [SEP] [PAD] [UNK]"),
+    *("where does anna live?", "anna smith lives in paris.", "a" * 3_000, "one " * 400, "Das ist gut. " * 60),
+    *("", " ", "\n\t\r\u2028", "\0", "\U0001f600\u200d\U0001f469", "e\u0301\u0327", "\u202eabc\u202c", "\ufeff", "\ufffd"),
+    *("<0x41><unk></s><pad>\u2581", "text/plain", "text/html", "en", "de", "de-DE", "deu_Latn", "und"),
+    *("toy", "fill-mask", "1", "-1", "stable", "../..", "%s{}'\";--"),
 ]
 NAMES = {
     "model": st.sampled_from(
@@ -71,36 +42,12 @@ NAMES = {
     "target_language_code": st.sampled_from(["", "de", "de-DE", "deu_Latn", "en", "xx", "-"]),
 }
 SMALL = [0, 1, 2, 3, 4, 5, 8, 31, 32, 33, 100, 101]
-FLOATS = [
-    0.0,
-    -0.0,
-    0.5,
-    1.0,
-    1.5,
-    2.0,
-    -1.0,
-    0.001,
-    1e-45,
-    1e30,
-    -1e30,
-    100.0,
-    101.0,
-    float("nan"),
-    float("inf"),
-    -float("inf"),
-]
+FLOATS = [0.0, -0.0, 0.5, 1.0, 1.5, 2.0, -1.0, 0.001, 1e-45, 1e30, -1e30, 100.0, 101.0, math.nan, math.inf, -math.inf]
 WIDE = {
-    Field.TYPE_INT32: (-(2**31), 2**31 - 1),
-    Field.TYPE_SINT32: (-(2**31), 2**31 - 1),
-    Field.TYPE_SFIXED32: (-(2**31), 2**31 - 1),
-    Field.TYPE_UINT32: (0, 2**32 - 1),
-    Field.TYPE_FIXED32: (0, 2**32 - 1),
-    Field.TYPE_INT64: (-(2**63), 2**63 - 1),
-    Field.TYPE_SINT64: (-(2**63), 2**63 - 1),
-    Field.TYPE_SFIXED64: (-(2**63), 2**63 - 1),
-    Field.TYPE_UINT64: (0, 2**64 - 1),
-    Field.TYPE_FIXED64: (0, 2**64 - 1),
-    Field.TYPE_ENUM: (-(2**31), 2**31 - 1),
+    **dict.fromkeys((Field.TYPE_INT32, Field.TYPE_SINT32, Field.TYPE_SFIXED32, Field.TYPE_ENUM), (-(2**31), 2**31 - 1)),
+    **dict.fromkeys((Field.TYPE_INT64, Field.TYPE_SINT64, Field.TYPE_SFIXED64), (-(2**63), 2**63 - 1)),
+    **dict.fromkeys((Field.TYPE_UINT32, Field.TYPE_FIXED32), (0, 2**32 - 1)),
+    **dict.fromkeys((Field.TYPE_UINT64, Field.TYPE_FIXED64), (0, 2**64 - 1)),
 }
 
 
