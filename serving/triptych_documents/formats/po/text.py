@@ -16,6 +16,8 @@ _TAG = re.compile(r"""<(/?)([A-Za-z][\w:.-]*)((?:\s+[\w:.-]+\s*=\s*(?:"[^"<>]*"|
 SIGNS = "_&"  # accelerator signs, unless the file declares its own
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\r": "\\r", "\n": "\\n", "\v": "\\v", "\b": "\\b", "\f": "\\f", '"': '\\"'}
 _WRITTEN, _READ = str.maketrans(_ESCAPES), {escape: sign for sign, escape in _ESCAPES.items()}
+_JOINT = re.compile(r'"\s*"')
+_HEADER_FIELD = re.compile(rf"((?:{_JOINT.pattern})*)((?:[^\\]|\\[^n])*(?:\\n|\Z))")
 _ENTITY = re.compile(r"&#?\w+;")
 _FORMAT = re.compile(r"%(?:\([^()]*\))?[-+#0 .*$\d]*[a-zA-Z]|\{[^{}]*\}")
 _LETTER = re.compile(rf"{_TAG.pattern}|{_FORMAT.pattern}|(?P<letter>[^\W\d_])")
@@ -113,19 +115,13 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 def with_fields(header: str, new: Mapping[str, str], line_end: str) -> str:
     """Set fields of a header; other fields keep their lines."""
-    keyword, quote, rest = header.partition('"')
-    groups: list[list[str]] = [[]]
-    for line in (quote + rest).splitlines():
-        groups[-1].append(line)
-        if line.rstrip().endswith('\\n"') or (len(groups) == 1 and line.strip() == '""'):
-            groups.append([])
-    named = {_field(group): at for at, group in enumerate(groups)}
+    start, end = header.index('"') + 1, header.rindex('"')
+    fields = [[joint, field] for joint, field in _HEADER_FIELD.findall(header, start, end) if joint or field]
+    if fields and fields[-1][1][-2:] not in ("", "\\n"):
+        fields[-1][1] += "\\n"
+    named = {_JOINT.sub("", field).partition(":")[0].strip(): at for at, (_, field) in enumerate(fields)}
     for name, value in new.items():
-        groups[named.get(name, -1)] = [f'"{f"{name}: {value}".translate(_WRITTEN)}\\n"']
         if name not in named:
-            groups.append([])
-    return keyword + line_end.join(line for group in groups for line in group)
-
-
-def _field(lines: Sequence[str]) -> str:
-    return "".join(line.strip()[1:-1] for line in lines).partition(":")[0].strip()
+            fields.append([f'"{line_end}"', ""])
+        fields[named.get(name, -1)][1] = f"{name}: {value}".translate(_WRITTEN) + "\\n"
+    return header[:start] + "".join(part for field in fields for part in field) + header[end:]

@@ -176,6 +176,20 @@ def test_wrapped_headers_are_read() -> None:
     assert "msgstr[1]" not in foreign
 
 
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (r'"X: y\nLanguage: en\nY: z\n"', r'"X: y\nLanguage: de\nY: z\n"'),
+        ('""\n"Lang"\n"uage: en\\n"\n"X: y\\n"', '""\n"Language: de\\n"\n"X: y\\n"'),
+        ('""\n"X: \\\\n\\n"\n"Y: z"', '""\n"X: \\\\n\\n"\n"Y: z\\n"\n"Language: de\\n"'),
+        ('"X: y\\n"\n""', '"X: y\\n"\n""\n"Language: de\\n"'),
+        ('""', '""\n"Language: de\\n"'),
+    ],
+)
+def test_other_fields_of_a_header_are_kept(header: str, expected: str) -> None:
+    assert potext.with_fields(f"msgstr {header}", {"Language": "de"}, "\n") == f"msgstr {expected}"
+
+
 def test_catalogs_in_another_language_stay_unchanged() -> None:
     data = HEADER + 'msgid "A"\nmsgstr "B"\n\nmsgid "C"\nmsgstr ""\n'
     document = read("po", data, ReadOptions(target_language="fr"))
