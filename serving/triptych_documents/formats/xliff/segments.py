@@ -103,7 +103,7 @@ def _place(tree: XliffTree, at: int, inherited: _Inherited, languages: LanguageA
     pattern = segmented = children.get("seg-source", source)
     segments = _segments(tree, pattern, at, target) if pattern != source else ()
     if not segments:
-        pattern, segments = source, (_source_segment(tree, source, _kept(tree, at, target)),)
+        pattern, segments = source, (SourceSegment(source + 1, tree.end(source), _kept(tree, at, target)),)
     keeps_space = inherited.within(tree.tokens[source].attributes).keeps_space
     approved = _approved(tree, at, target)
     yield SegmentSlot(languages, at, source, segmented, pattern, target, segments, where, keeps_space, approved)
@@ -113,10 +113,6 @@ def _approved(tree: XliffTree, at: int, target: int | None) -> bool:
     attributes = tree.tokens[at].attributes
     stated = attributes if tree.newer or target is None else tree.tokens[target].attributes
     return attributes.get("approved") == "yes" or stated.get("state") in ("final", "signed-off")
-
-
-def _source_segment(tree: XliffTree, element: int, kept: str | None) -> SourceSegment:
-    return SourceSegment(element + 1, tree.end(element), kept)
 
 
 def _kept(tree: XliffTree, holder: int, target: int | None) -> str | None:
@@ -139,7 +135,7 @@ def _segments(tree: XliffTree, pattern: int, holder: int, target: int | None) ->
     """Return the marked segments of a <seg-source> with their existing translations."""
     there = dict(_marks(tree, target)) if target is not None and _kept(tree, holder, target) is not None else {}
     kept = {mid: _filled(tree, at) for mid, at in there.items()}
-    return tuple(_source_segment(tree, at, kept.get(mid)) for mid, at in _marks(tree, pattern))
+    return tuple(SourceSegment(at + 1, tree.end(at), kept.get(mid)) for mid, at in _marks(tree, pattern))
 
 
 def _marks(tree: XliffTree, element: int) -> Iterator[tuple[str, int]]:
