@@ -42,7 +42,8 @@ class SheetSlot:
             items = "".join(piece for piece in pieces if isinstance(piece, str))
             text = "" if "," in items else '"' + text.replace('"', '""') + '"'
         elif self.kind == "page":
-            text = "".join(piece.raw if isinstance(piece, Code) else piece.replace("&", "&&") for piece in pieces)
+            text = "".join(f"{piece.raw}\0" if isinstance(piece, Code) else piece.replace("&", "&&") for piece in pieces)
+            text = re.sub(r"(&\d+)\0(?=\d)", r"\1 ", text).replace("\0", "")  # digits would belong to a font size
         if not text or len(text) > self.longest:
             return self.source
         return written_text(text) if self.kind in ("list", "page") else written_attribute(text, self.kind)

@@ -79,6 +79,13 @@ def test_texts_that_excel_would_not_read_stay(place: int, text: str) -> None:
     assert member(document.render({place: pieces}), "xl/worksheets/sheet1.xml") == member(data, "xl/worksheets/sheet1.xml")
 
 
+def test_digits_do_not_change_the_font_size_before_them() -> None:
+    document = read(xlsx("", SHEET.format("")), ReadOptions())
+    pieces = ["2026 & 10" if isinstance(piece, str) else piece for piece in document.units[3].pieces]
+    sheet = member(document.render({3: pieces}), "xl/worksheets/sheet1.xml")
+    assert '>&amp;L2026 &amp;&amp; 10&amp;C&amp;"Arial,Bold"&amp;10 2026 &amp;&amp; 10<' in sheet
+
+
 def test_damaged_workbooks_are_rejected() -> None:
     with pytest.raises(DamagedDocumentError, match="no Excel workbook"):
         read(zipped({"a.txt": "text"}), ReadOptions())
