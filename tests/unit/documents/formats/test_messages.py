@@ -8,7 +8,7 @@ from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
 from triptych_documents.unit import Code, joined
 
-from .roundtrips import mirrored, read, shown
+from .roundtrips import mirrored, read, shown, swapped
 
 FILES = "You have {n, plural, =0 {no files} one {# file} other {# files}} in {folder}."
 
@@ -95,7 +95,7 @@ def test_codes_stay_in_their_branches() -> None:
     source = XLIFF.format('{N, plural, =0 {just now} other {<x id="1"/> minutes <g id="2">ago</g>}}')
     document = read("xliff", source)
     assert shown(document) == ["just now", '⟦<x id="1"/>⟧ minutes ⟦<g id="2">⟧ago⟦</g>⟧']
-    changed = document.render({index: mirrored(unit.pieces) for index, unit in enumerate(document.units)}).decode()
+    changed = swapped(document, source.encode()).decode()
     assert '>{N, plural, =0 {JUST NOW} other {<x id="1"/> MINUTES <g id="2">AGO</g>}}</target>' in changed
 
 
@@ -117,5 +117,5 @@ def test_messages_in_catalogs_have_branches() -> None:
     catalog = 'msgid "You have {n, plural, one {<b>#</b> file} other {# files}}"\nmsgstr ""\n'
     document = read("po", catalog)
     assert shown(document) == ["You have ⟦<b>⟧⟦#⟧⟦</b>⟧ file", "You have ⟦#⟧ files"]
-    changed = document.render({index: mirrored(unit.pieces) for index, unit in enumerate(document.units)}).decode()
+    changed = swapped(document, catalog.encode()).decode()
     assert 'msgstr "{n, plural, one {yOU HAVE <b>#</b> FILE} other {yOU HAVE # FILES}}"' in changed
