@@ -175,7 +175,7 @@ def test_patches_are_multiplied_as_bytes_and_attention_is_one_operator(exported:
     assert kinds.count("Cast") == (not by_patch) + kinds.count("Conv")  # of bytes, and of kernels stored in int8
     if isinstance(model, Vit):
         first = model.config.pooling == "first"  # of the last layer only the leading tokens are asked for
-        assert kinds.count("PerTokenAttention") == (0 if model.config.relative_positions else model.config.layers - first)
+        assert kinds.count("PerRowAttention") == (0 if model.config.relative_positions else model.config.layers - first)
     assert kinds.count("MatMul") == (2 * 2 if isinstance(model, Pvt) and not by_patch else 0)  # rows and columns, pooled
     if isinstance(model, Swin):  # windows are cut by one Gather and attended to by one operator; one more Gather merges
         cut = 2 if model.config.cosine else 3  # layers of several windows

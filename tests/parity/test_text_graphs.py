@@ -166,8 +166,8 @@ def given(rows: list[TextRow], session: Session) -> dict[str, NDArray[Any]]:
 def test_no_projection_but_the_narrow_ones_stays_in_float(exported: Exported) -> None:
     packed = isinstance(exported[0].config, BertConfig) and not exported[0].config.theta
     kinds = [node.op_type for node in onnx.load(exported[1] / "graph.int8.onnx", load_external_data=False).graph.node]
-    assert kinds.count("PerTokenAttention") == (POST.layers if packed else 0)
-    assert kinds.count("PerTokenGemm") + kinds.count("PerTokenMatMul") >= (3 if packed else 4) * POST.layers
+    assert kinds.count("PerRowAttention") == (POST.layers if packed else 0)
+    assert kinds.count("PerRowGemm") + kinds.count("PerRowMatMul") >= (3 if packed else 4) * POST.layers
     # The mean, and labels or next sentence; DeBERTa's tokens with distances.
     assert kinds.count("Gemm") + kinds.count("MatMul") <= (2 if packed else 3)
 

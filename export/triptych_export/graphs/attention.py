@@ -17,17 +17,17 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from triptych_export.errors import GraphError
-from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_TOKEN_ATTENTION, PER_TOKEN_GEMM, PER_TOKEN_MATMUL
+from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_ROW_ATTENTION, PER_ROW_GEMM, PER_ROW_MATMUL
 from triptych_export.onnx_files.checks import keep_needed, replace_fields
 
-FUSED = ("Attention", "QAttention", "MultiHeadAttention", PER_TOKEN_ATTENTION)
+FUSED = ("Attention", "QAttention", "MultiHeadAttention", PER_ROW_ATTENTION)
 PROJECTION = (
     "Add",
     "Gemm",
     "MatMul",
     "MatMulIntegerToFloat",
-    PER_TOKEN_GEMM,
-    PER_TOKEN_MATMUL,
+    PER_ROW_GEMM,
+    PER_ROW_MATMUL,
     "QuantizeLinear",
 )
 PREFIX = "attend_"  # of new names
@@ -134,8 +134,8 @@ class _Writer:
         if node.op_type == "QAttention":
             step, scale, zero = node.input[3], node.input[4], node.input[6]
             return self.add("MatMulIntegerToFloat", [x, weight, step, scale, zero, "", bias], name, domain=DOMAIN)
-        if node.op_type == PER_TOKEN_ATTENTION:
-            return self.add(PER_TOKEN_GEMM, node.input[:4], name, domain=OWN_DOMAIN)
+        if node.op_type == PER_ROW_ATTENTION:
+            return self.add(PER_ROW_GEMM, node.input[:4], name, domain=OWN_DOMAIN)
         return self.add("Add", [self.add("MatMul", [x, weight], f"{name}_unbiased"), bias], name)
 
     def _widen(self, query: str) -> None:

@@ -118,8 +118,9 @@ def choose_scale(record: Record, weight: Tensor, static: bool = False) -> InputS
     scale, rows = _best_range(record), _some(record.rows, TRIED_ROWS)
     if static or (lost := _lost(rows, _round(rows, scale), weight)) <= COARSE:
         return scale
-    largest = rows.abs().amax(1, keepdim=True).clamp_min(TINY)
-    by_row = (rows / largest * 127).round() / 127 * largest
+    low, high = rows.amin(1, keepdim=True).clamp_max(0), rows.amax(1, keepdim=True).clamp_min(0)
+    steps = ((high - low) / LEVELS).clamp_min(TINY)
+    by_row = (rows / steps).round() * steps  # between both, so that nothing is cut off
     return None if _lost(rows, by_row, weight) < 0.5 * lost else scale
 
 

@@ -20,9 +20,9 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from triptych_export.errors import GraphError
 from triptych_export.graphs.input_scales import InputScale, drop_marks, is_mark, scale_of
 from triptych_export.graphs.lazy_graph import Graph, Maker
-from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_TOKEN_ATTENTION
+from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_ROW_ATTENTION
 from triptych_export.onnx_files.checks import replace_fields
-from triptych_export.quantization.functions import add_function, per_token_attention, per_token_product
+from triptych_export.quantization.functions import add_function, per_row_attention, per_row_product
 
 Floats = NDArray[np.float32]
 SMALLEST_TABLE = 1_024  # rows; smaller tables (positions) are not worth quantizing
@@ -126,7 +126,7 @@ class Quantizer:
             nodes, (x, step, zero) = self._quantized_input(source)
             inputs = [x, weight, step, scale, zero, "", bias]
             return [*nodes, helper.make_node("MatMulIntegerToFloat", inputs, [output], domain=DOMAIN)]
-        function = per_token_product(with_bias=bool(bias))
+        function = per_row_product(with_bias=bool(bias))
         add_function(self.whole.model, function)
         inputs = [source, weight, scale, *([bias] if bias else [])]
         return [helper.make_node(function.name, inputs, [output], domain=function.domain)]
@@ -166,10 +166,10 @@ class Quantizer:
             inputs = [x, weight, node.input[2], step, scale, *(lengths or [""]), zero]
             attention = helper.make_node("QAttention", inputs, [output], domain=DOMAIN)
         else:
-            for function in (per_token_product(with_bias=True), per_token_attention()):
+            for function in (per_row_product(with_bias=True), per_row_attention()):
                 add_function(self.whole.model, function)
             nodes, inputs = [], [source, weight, scale, node.input[2], *lengths]
-            attention = helper.make_node(PER_TOKEN_ATTENTION, inputs, [output], domain=OWN_DOMAIN)
+            attention = helper.make_node(PER_ROW_ATTENTION, inputs, [output], domain=OWN_DOMAIN)
         attention.attribute.extend(node.attribute)
         return [*nodes, attention]
 

@@ -1,7 +1,7 @@
 """Operators for int8 graphs that a graph's model defines itself, as functions.
 
-- `per_token_product`: int8 weights times inputs that get a scale for each row when they are multiplied.
-- `per_token_attention`: attention of an encoder whose queries, keys and values are such a product.
+- `per_row_product`: int8 weights times inputs that get a scale for each row when they are multiplied.
+- `per_row_attention`: attention of an encoder whose queries, keys and values are such a product.
 - `NormToBytes`: a residual sum, the following norm, and the rounding of its results to bytes; one node replaces three.
 
 ONNX Runtime replaces such a node by the function's body, unless native kernels (`triptych_serving/runtime/native`) have
@@ -11,51 +11,75 @@ registered an operator of that name.
 from collections import Counter
 
 import numpy as np
-from onnx import AttributeProto, FunctionProto, ModelProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from triptych_export.graphs.lazy_graph import Graph
-from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_TOKEN_ATTENTION, PER_TOKEN_GEMM, PER_TOKEN_MATMUL
+from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_ROW_ATTENTION, PER_ROW_GEMM, PER_ROW_MATMUL
 
-STEP = 1 / 127  # scale of a row that was divided by its largest magnitude
-SMALLEST = 1e-20  # largest magnitude from which on a row is told from zeros
-CENTRE = 128  # the byte that stands for 0
+LEVELS = 255  # steps between the smallest and the largest value of a row
+SMALLEST = 1e-20  # step
 OPSET = 18  # of the body
 NORM_TO_BYTES = "NormToBytes"
 
 
-def per_token_product(with_bias: bool) -> FunctionProto:
-    """Return the operator `x [..., K], weights [K, N] int8, scales [N] (, bias [N]) -> [..., N]`."""
+def per_row_product(with_bias: bool) -> FunctionProto:
+    """Return the operator `x [..., K], weights [K, N] int8, scales [N] (, bias [N]) -> [..., N]`.
+
+    Each row is rounded to bytes between its smallest and its largest value; 0 lies between them and stays exact. Products of
+    bytes are too large by what stands for 0 times the sums of the weights, which ONNX Runtime computes when it loads the graph.
+    """
     values = {
-        "axis": np.array([-1]),
+        "last": np.array([-1]),
+        "first": np.array([0]),
         "start": np.array([0]),
         "stop": np.array([1]),
-        "least": np.float32(SMALLEST),
-        "step": np.float32(STEP),
-        "zero": np.uint8(CENTRE),
+        "nothing": np.float32(0),
+        "levels": np.float32(LEVELS),
+        "smallest": np.float32(SMALLEST),
+        "one": np.float32(1),
+        "no_byte": np.uint8(0),
     }
-    scaled = "scaled" if with_bias else "result"
+    unbiased = "unbiased" if with_bias else "result"
     nodes = [
         *(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(v))) for name, v in values.items()),
-        helper.make_node("Abs", ["x"], ["size"]),
-        helper.make_node("ReduceMax", ["size", "axis"], ["reduced"], keepdims=1),
-        # Of no rows at all, ONNX Runtime does not reduce the last dimension.
-        helper.make_node("Slice", ["reduced", "start", "stop", "axis"], ["found"]),
-        helper.make_node("Max", ["found", "least"], ["largest"]),
-        helper.make_node("Div", ["x", "largest"], ["shares"]),
-        helper.make_node("QuantizeLinear", ["shares", "step", "zero"], ["bytes"]),
-        helper.make_node("MatMulIntegerToFloat", ["bytes", "weights", "step", "scales", "zero"], ["product"], domain=DOMAIN),
-        helper.make_node("Mul", ["product", "largest"], [scaled]),
-        *([helper.make_node("Add", ["scaled", "bias"], ["result"])] if with_bias else []),
+        *_extreme("ReduceMax", "Max", "high"),
+        *_extreme("ReduceMin", "Min", "low"),
+        helper.make_node("Sub", ["high", "low"], ["range"]),
+        helper.make_node("Div", ["range", "levels"], ["plain_step"]),
+        helper.make_node("Max", ["plain_step", "smallest"], ["step"]),
+        helper.make_node("Div", ["low", "step"], ["least"]),
+        helper.make_node("Round", ["least"], ["place"]),  # negative: what stands for 0
+        helper.make_node("Div", ["x", "step"], ["steps"]),
+        helper.make_node("Sub", ["steps", "place"], ["moved"]),
+        helper.make_node("QuantizeLinear", ["moved", "one", "no_byte"], ["bytes"]),
+        helper.make_node("MatMulIntegerToFloat", ["bytes", "weights", "one", "scales", "no_byte"], ["product"], domain=DOMAIN),
+        helper.make_node("Cast", ["weights"], ["float_weights"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["float_weights", "first"], ["sums"]),
+        helper.make_node("Mul", ["sums", "scales"], ["scaled_sums"]),
+        helper.make_node("Mul", ["place", "scaled_sums"], ["excess"]),
+        helper.make_node("Add", ["product", "excess"], ["difference"]),
+        helper.make_node("Mul", ["difference", "step"], [unbiased]),
+        *([helper.make_node("Add", ["unbiased", "bias"], ["result"])] if with_bias else []),
     ]
-    name, inputs = (PER_TOKEN_GEMM, ["bias"]) if with_bias else (PER_TOKEN_MATMUL, [])
+    name, inputs = (PER_ROW_GEMM, ["bias"]) if with_bias else (PER_ROW_MATMUL, [])
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
     return helper.make_function(OWN_DOMAIN, name, ["x", "weights", "scales", *inputs], ["result"], nodes, opsets)
 
 
-def per_token_attention() -> FunctionProto:
+def _extreme(reduction: str, limit: str, name: str) -> list[NodeProto]:
+    """Compute the largest or smallest value of each row, or 0, `[..., 1]`."""
+    return [
+        helper.make_node(reduction, ["x", "last"], [f"{name}_reduced"], keepdims=1),
+        # Of no rows at all, ONNX Runtime does not reduce the last dimension.
+        helper.make_node("Slice", [f"{name}_reduced", "start", "stop", "last"], [f"{name}_value"]),
+        helper.make_node(limit, [f"{name}_value", "nothing"], [name]),
+    ]
+
+
+def per_row_attention() -> FunctionProto:
     """Return the operator `x [B, T, K], weights [K, 3E] int8, scales [3E], bias [3E] (, lengths [B] int32) -> [B, T, E]`.
 
-    It needs `per_token_product(with_bias=True)`.
+    It needs `per_row_product(with_bias=True)`.
     """
     parts = ["query", "key", "value"]
     attention = helper.make_node("MultiHeadAttention", [*parts, "", "lengths"], ["result"], domain=DOMAIN)
@@ -63,13 +87,13 @@ def per_token_attention() -> FunctionProto:
     for name, kind in kinds.items():
         attention.attribute.add(name=name, ref_attr_name=name, type=kind)
     nodes = [
-        helper.make_node(PER_TOKEN_GEMM, ["x", "weights", "scales", "bias"], ["all"], domain=OWN_DOMAIN),
+        helper.make_node(PER_ROW_GEMM, ["x", "weights", "scales", "bias"], ["all"], domain=OWN_DOMAIN),
         helper.make_node("Split", ["all"], parts, axis=-1, num_outputs=3),
         attention,
     ]
     inputs = ["x", "weights", "scales", "bias", "lengths"]
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1), helper.make_opsetid(OWN_DOMAIN, 1)]
-    return helper.make_function(OWN_DOMAIN, PER_TOKEN_ATTENTION, inputs, ["result"], nodes, opsets, attributes=list(kinds))
+    return helper.make_function(OWN_DOMAIN, PER_ROW_ATTENTION, inputs, ["result"], nodes, opsets, attributes=list(kinds))
 
 
 def add_function(model: ModelProto, function: FunctionProto) -> None:

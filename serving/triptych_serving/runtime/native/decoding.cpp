@@ -1,7 +1,7 @@
 // Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
 // library: GroupQueryAttention of one new token per row over static caches, LogSoftmax and TopK over the last dimension,
 // ScatterElements in its input's memory, and on processors with AVX2 MatMulIntegerToFloat, QAttention of encoders, and of the domain
-// "ai.triptych" NormToBytes, PerTokenMatMul, PerTokenGemm and PerTokenAttention, which bundles also define as functions.
+// "ai.triptych" NormToBytes, PerTokenMatMul, PerTokenGemm, PerRowMatMul, PerRowGemm and PerRowAttention, which bundles also define as functions.
 //
 // With the configuration entry triptych.kernels=generation, for decoder-only models, GroupQueryAttention is causal_attention.h's, and
 // there are MatMul and Gemm with weights that are part of the graph; with triptych.kernels=products the runtime computes attention,
@@ -104,6 +104,7 @@ constexpr int MOST_AT_ONCE = 4;  // queries that read keys and values together
 constexpr int64_t LINE = 64;      // bytes of a cache line
 constexpr int64_t AHEAD = 4096;   // bytes: weights are fetched into the first cache so long before their use
 
+constexpr float MOST_BYTES = 255;
 constexpr float TOKEN_STEP = 1.0f / 127, SMALLEST_TOKEN = 1e-20f;  // as in the functions that export writes
 constexpr int32_t TOKEN_ZERO = 128;
 
@@ -155,6 +156,7 @@ struct Product {
   const int32_t* sums;  // of the weights of each column
   const float* scales;   // of each column
   const float* factors;  // of each row, before the bias; null: none
+  const int32_t* zeros;  // what stands for 0 in each row; null: `zero` in all
   const float* bias;     // null: none
   float* to;             // [rows, columns]
   int64_t depth, columns;
@@ -193,6 +195,7 @@ struct Level {
   bool takes_bytes = false;  // weights may have 8 bits
   void (*multiply)(const Product&, int64_t, int64_t, int64_t) = nullptr;
   float (*round_to_bytes)(const float*, int64_t, uint8_t*) = nullptr;
+  float (*round_between)(const float*, int64_t, uint8_t*, int32_t*) = nullptr;
   void (*norm_to_bytes)(const Norm&, const float*, const float*, float*, uint8_t*) = nullptr;
 };
 
@@ -683,19 +686,20 @@ CustomOp make_encoder_attention_op() {
   return op;
 }
 
-CustomOp make_per_token_op(const char* name, size_t inputs) {
-  CustomOp op = make_op(name, inputs, 1, compute_safely<compute_per_token_product>);
+template <const Places& PLACES>
+CustomOp make_row_op(const char* name, size_t inputs) {
+  CustomOp op = make_op(name, inputs, 1, compute_safely<compute_row_product<PLACES>>);
   op.input_type = [](const CustomOp*, size_t index) { return index == 1 ? INT8 : FLOAT; };
-  op.create2 = create_safely<make_product<PER_TOKEN_PLACES>>;
+  op.create2 = create_safely<make_product<PLACES>>;
   return op;
 }
 
-CustomOp make_per_token_attention_op() {
-  CustomOp op = make_op("PerTokenAttention", 5, 1, compute_safely<compute_encoder_attention<float, PER_TOKEN_PLACES, PER_TOKEN_LENGTHS>>);
+CustomOp make_row_attention_op() {
+  CustomOp op = make_op("PerRowAttention", 5, 1, compute_safely<compute_encoder_attention<float, PER_ROW_PLACES, PER_ROW_LENGTHS>>);
   op.input_type = [](const CustomOp*, size_t index) { return index == 1 ? INT8 : index == 4 ? INT32 : FLOAT; };
   op.output_type = [](const CustomOp*, size_t) { return FLOAT; };
   op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 3; };
-  op.create2 = create_safely<make_encoder_attention<PER_TOKEN_PLACES>>;
+  op.create2 = create_safely<make_encoder_attention<PER_ROW_PLACES>>;
   return op;
 }
 
@@ -747,7 +751,9 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   static const CustomOp scatter = make_scatter_op(), product = make_product_op(), causal = make_causal_op();
   static const CustomOp encoder_attention = make_encoder_attention_op(), norm = make_norm_op();
   static const CustomOp matmul = make_float_product_op("MatMul", 2), gemm = make_float_product_op("Gemm", 3);
-  static const CustomOp per_token[] = {make_per_token_op("PerTokenMatMul", 3), make_per_token_op("PerTokenGemm", 4), make_per_token_attention_op()};
+  static const CustomOp per_token[] = {make_row_op<PER_TOKEN_PLACES>("PerTokenMatMul", 3), make_row_op<PER_TOKEN_PLACES>("PerTokenGemm", 4)};
+  static const CustomOp per_row[] = {make_row_op<PER_ROW_PLACES>("PerRowMatMul", 3), make_row_op<PER_ROW_PLACES>("PerRowGemm", 4),
+                                     make_row_attention_op()};
   const void* const* api = base->get_api(API_VERSION);
   if (!api) return nullptr;
   const auto call = [api](Place place) { return const_cast<void*>(api[place]); };
@@ -775,6 +781,6 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   const CustomOp* attention = generates ? attends ? &causal : nullptr : &floats;
   Status status = add("com.microsoft", {attention, generates ? nullptr : &bytes, has_bytes ? &product : nullptr,
                                         has_bytes ? &encoder_attention : nullptr});
-  if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1], &per_token[2], &norm});
+  if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1], &per_row[0], &per_row[1], &per_row[2], &norm});
   return status ? status : add("", {&log_softmax, &top_k, &scatter, multiplies ? &matmul : nullptr, multiplies ? &gemm : nullptr});
 }

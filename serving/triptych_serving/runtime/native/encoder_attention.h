@@ -1,11 +1,11 @@
 // Attention of encoders: products of bytes for queries, keys and values, then attention within each sequence. QAttention reads bytes,
-// PerTokenAttention floats, each row of which it rounds by its own magnitude.
+// PerRowAttention floats, each row of which it rounds by itself.
 //
 // Sequences are rows, of which only the first tokens may count, or they follow each other in a single row: then the lengths of all
 // are given, and no token is padding. The runtime's own operators have only the former.
 
 constexpr Places ATTENTION_PLACES{4, 2, 3, 6, 7};
-constexpr size_t ATTENTION_LENGTHS = 5, PER_TOKEN_LENGTHS = 4;  // places
+constexpr size_t ATTENTION_LENGTHS = 5, PER_ROW_LENGTHS = 4;  // places
 
 struct Sequence {
   int64_t first, count, end;  // the first token, how many there are, and the end of what may be padding
@@ -42,7 +42,7 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
     check_heads(kernel, by.columns);
     width = by.columns / 3;
     projected.resize(inputs.rows() * by.columns);
-    multiply_input(kernel, context, by, inputs, projected.data());
+    multiply_input<PLACES>(kernel, context, by, inputs, projected.data());
   });
   const float* const from = projected.data();
   const int64_t heads = kernel.heads, size = width / heads;

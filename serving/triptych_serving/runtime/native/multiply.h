@@ -47,6 +47,21 @@ float round_to_bytes(const float* from, int64_t size, uint8_t* to) {
   return largest;
 }
 
+// Round a row to bytes between its smallest and largest value, of which one may be 0; return the step, and set what stands for 0.
+float round_between(const float* from, int64_t size, uint8_t* to, int32_t* zero) {
+  Floats most{}, least{};
+  for (int64_t i = 0; i < size; i += LANES) {
+    const Floats values = load_some(from + i, size - i);
+    most = greater(values, most), least = greater(-values, least);
+  }
+  float high = most[0], low = least[0];  // the latter without its sign
+  for (int lane = 1; lane < LANES; lane++) high = std::max(high, most[lane]), low = std::max(low, least[lane]);
+  const float step = std::max((high + low) / MOST_BYTES, SMALLEST_TOKEN), place = std::nearbyint(low / step);
+  for (int64_t i = 0; i < size; i += LANES) store_bytes(to + i, nearest(load_some(from + i, size - i) / step + place), size - i);
+  *zero = static_cast<int32_t>(place);
+  return step;
+}
+
 // Add two rows, normalise the sum, and round the result to bytes.
 void norm_to_bytes(const Norm& norm, const float* x, const float* y, float* total, uint8_t* to) {
   const int64_t size = norm.size;
@@ -96,7 +111,7 @@ INLINE void multiply(const Product& product, int64_t row, int64_t panel, int sta
     Ints sums;
     std::memcpy(&sums, product.sums + first + LANES * i, sizeof sums);
 #pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++) total[r][i] = sums * -product.zero;
+    for (int r = 0; r < ROWS; r++) total[r][i] = sums * -(product.zeros ? product.zeros[row + r] : product.zero);
   }
   constexpr int GROUP = 4, GROUPS = (ROWS + GROUP - 1) / GROUP;  // rows with one pointer: as many as rows would not fit into registers
   for (int64_t part = 0; part < product.parts; part++) {
@@ -164,4 +179,4 @@ void multiply_all(const Product& product, int64_t rows, int64_t first, int64_t s
 }
 
 const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats,
-                             PANEL, VNNI, multiply_all, round_to_bytes, norm_to_bytes};
+                             PANEL, VNNI, multiply_all, round_to_bytes, round_between, norm_to_bytes};

@@ -1,4 +1,4 @@
-// The operators MatMulIntegerToFloat, PerTokenMatMul, PerTokenGemm, MatMul and Gemm of decoding.cpp: their weights are packed once,
+// The operators MatMulIntegerToFloat, PerTokenMatMul, PerTokenGemm, PerRowMatMul, PerRowGemm, MatMul and Gemm of decoding.cpp: their weights are packed once,
 // where they are part of the graph.
 
 constexpr size_t HUGE_PAGE = 1 << 21;
@@ -97,7 +97,8 @@ struct Operands {
 // Places of the operands among a node's inputs, where they have one; the weights are at 1.
 struct Places {
   size_t scales, bias;
-  size_t step, zero, zeros;  // 0: the inputs are rounded here, each row by its own magnitude
+  size_t step, zero, zeros;  // 0: the inputs are rounded here, each row by itself
+  bool between;              // then: between its smallest and largest value, not by its largest magnitude
 };
 
 // Read the operands; `read(place, T())` returns the tensor of an input.
@@ -109,7 +110,7 @@ Operands read_operands(const Kernel& kernel, const Places& places, Read read) {
   if (weights.rank != 2) throw Fault{"a product of bytes: the weights are no matrix"};
   if (scales.size() != 1 && scales.size() != operands.columns) throw Fault{"a product of bytes: not one scale for each column"};
   if (bias.data && bias.size() != operands.columns) throw Fault{"a product of bytes: not one summand for each column"};
-  float factor = TOKEN_STEP;
+  float factor = places.between ? 1 : TOKEN_STEP;
   if (places.step) {
     const auto step = read(places.step, float());
     const auto zero = read(places.zero, uint8_t());
@@ -145,10 +146,11 @@ void with_operands(const Kernel& kernel, void* context, const Places& places, Fu
   function(read_operands(kernel, places, [&](size_t place, auto kind) { return kernel.input<decltype(kind)>(context, place); }));
 }
 
-// Multiply bytes `[rows, depth]`; `factors`: of each row, or null.
-void multiply_bytes(const Kernel& kernel, void* context, const Operands& by, const uint8_t* inputs, int64_t rows, const float* factors, float* to) {
+// Multiply bytes `[rows, depth]`; `factors` and `zeros`: of each row, or null.
+void multiply_bytes(const Kernel& kernel, void* context, const Operands& by, const uint8_t* inputs, int64_t rows, const float* factors,
+                    const int32_t* zeros, float* to) {
   const Packed& packed = *by.packed;
-  const Product product{inputs, static_cast<const int8_t*>(packed.memory.data), packed.sums.data(), by.scales.data(), factors,
+  const Product product{inputs, static_cast<const int8_t*>(packed.memory.data), packed.sums.data(), by.scales.data(), factors, zeros,
                         by.bias.empty() ? nullptr : by.bias.data(), to, packed.depth, by.columns, packed.parts, by.zero};
   const int64_t panel = kernel.level.panel;
   run_panels(kernel, context, by.columns, panel, packed.depth * packed.parts * panel,
@@ -156,6 +158,7 @@ void multiply_bytes(const Kernel& kernel, void* context, const Operands& by, con
 }
 
 // The same of a node's input.
+template <const Places&>
 void multiply_input(const Kernel& kernel, void* context, const Operands& by, const Kernel::Tensor<uint8_t>& inputs, float* to) {
   const int64_t depth = by.depth, rounded_depth = by.packed->depth, rows = inputs.rows();
   thread_local std::vector<uint8_t> padded;
@@ -165,36 +168,42 @@ void multiply_input(const Kernel& kernel, void* context, const Operands& by, con
     for (int64_t row = 0; row < rows; row++) std::memcpy(padded.data() + row * rounded_depth, from + row * depth, depth);
     from = padded.data();
   }
-  multiply_bytes(kernel, context, by, from, rows, nullptr, to);
+  multiply_bytes(kernel, context, by, from, rows, nullptr, nullptr, to);
 }
 
-// The same of floats: each row is divided by its largest magnitude and rounded, and its products are multiplied by that magnitude.
+// The same of floats: each row is divided by its largest magnitude or step and rounded, and its products are multiplied by that again.
+template <const Places& PLACES>
 void multiply_input(const Kernel& kernel, void* context, const Operands& by, const Kernel::Tensor<float>& inputs, float* to) {
   const int64_t depth = by.packed->depth, rows = inputs.rows();
   thread_local std::vector<uint8_t> bytes;
-  thread_local std::vector<float> largest;
+  thread_local std::vector<float> factors;
+  thread_local std::vector<int32_t> zeros;
   bytes.assign(rows * depth, 0);
-  largest.resize(rows);
-  for (int64_t row = 0; row < rows; row++)
-    largest[row] = kernel.level.round_to_bytes(inputs.data + row * by.depth, by.depth, bytes.data() + row * depth);
-  multiply_bytes(kernel, context, by, bytes.data(), rows, largest.data(), to);
+  factors.resize(rows), zeros.resize(rows);
+  for (int64_t row = 0; row < rows; row++) {
+    const float* const from = inputs.data + row * by.depth;
+    uint8_t* const place = bytes.data() + row * depth;
+    factors[row] = PLACES.between ? kernel.level.round_between(from, by.depth, place, &zeros[row]) : kernel.level.round_to_bytes(from, by.depth, place);
+  }
+  multiply_bytes(kernel, context, by, bytes.data(), rows, factors.data(), PLACES.between ? zeros.data() : nullptr, to);
 }
 
-constexpr Places PRODUCT_PLACES{3, 6, 2, 4, 5}, PER_TOKEN_PLACES{2, 3, 0, 0, 0};
+constexpr Places PRODUCT_PLACES{3, 6, 2, 4, 5}, PER_TOKEN_PLACES{2, 3, 0, 0, 0}, PER_ROW_PLACES{2, 3, 0, 0, 0, true};
 
 void compute_product(const Kernel& kernel, void* context) {
   const auto inputs = kernel.input<uint8_t>(context, 0);
   with_operands(kernel, context, PRODUCT_PLACES, [&](const Operands& by) {
     if (!inputs.rank || inputs.shape[inputs.rank - 1] != by.depth) throw Fault{"MatMulIntegerToFloat: unsupported shapes"};
-    multiply_input(kernel, context, by, inputs, product_output(kernel, context, inputs, by.columns));
+    multiply_input<PRODUCT_PLACES>(kernel, context, by, inputs, product_output(kernel, context, inputs, by.columns));
   });
 }
 
-void compute_per_token_product(const Kernel& kernel, void* context) {
+template <const Places& PLACES>
+void compute_row_product(const Kernel& kernel, void* context) {
   const auto inputs = kernel.input<float>(context, 0);
-  with_operands(kernel, context, PER_TOKEN_PLACES, [&](const Operands& by) {
-    if (!inputs.rank || inputs.shape[inputs.rank - 1] != by.depth) throw Fault{"PerTokenMatMul: unsupported shapes"};
-    multiply_input(kernel, context, by, inputs, product_output(kernel, context, inputs, by.columns));
+  with_operands(kernel, context, PLACES, [&](const Operands& by) {
+    if (!inputs.rank || inputs.shape[inputs.rank - 1] != by.depth) throw Fault{"a product of rows: unsupported shapes"};
+    multiply_input<PLACES>(kernel, context, by, inputs, product_output(kernel, context, inputs, by.columns));
   });
 }
 

@@ -110,7 +110,7 @@ def test_a_projection_becomes_one_operator(tmp_path: Path, nodes: list[NodeProto
     before = model.SerializeToString(deterministic=True)
     quantized = quantize(model)
     assert model.SerializeToString(deterministic=True) == before
-    assert kinds(quantized) == ["PerTokenGemm" if len(quantized.graph.node[0].input) > 3 else "PerTokenMatMul"]
+    assert kinds(quantized) == ["PerRowGemm" if len(quantized.graph.node[0].input) > 3 else "PerRowMatMul"]
     assert len(quantized.graph.initializer) == len(set(quantized.graph.node[0].input) - {"x", ""})
     [actual], [expected] = run(quantized, tmp_path), run(model, tmp_path)
     assert_near(actual, expected)
@@ -129,7 +129,7 @@ def test_a_projection_becomes_one_operator(tmp_path: Path, nodes: list[NodeProto
 def test_an_addition_that_is_not_a_bias_is_kept(tmp_path: Path, nodes: list[NodeProto], outputs: list[str]) -> None:
     model = make_graph([PRODUCT, *nodes], outputs)
     quantized = quantize(model)
-    assert kinds(quantized) == ["PerTokenMatMul", *(node.op_type for node in nodes)]
+    assert kinds(quantized) == ["PerRowMatMul", *(node.op_type for node in nodes)]
     for actual, expected in zip(run(quantized, tmp_path), run(model, tmp_path), strict=True):
         assert_near(actual, expected)
 
@@ -138,7 +138,7 @@ def test_a_large_table_is_gathered_in_int8_and_stored_once_with_its_tied_project
     nodes = [make_node("Gather", ["table", "rows"], ["y"], axis=0), make_node("Gemm", ["x", "table"], ["z"], transB=1)]
     model = make_graph(nodes, ["y", "z"])
     quantized = quantize(model)
-    assert kinds(quantized) == ["Transpose", "Gather", "Cast", "Gather", "Mul", "PerTokenMatMul"]
+    assert kinds(quantized) == ["Transpose", "Gather", "Cast", "Gather", "Mul", "PerRowMatMul"]
     matrices = [tensor.name for tensor in quantized.graph.initializer if sorted(tensor.dims) == sorted(TABLE.shape)]
     assert matrices == ["table_int8"]
     (y, z), (expected_y, expected_z) = run(quantized, tmp_path), run(model, tmp_path)
@@ -168,7 +168,7 @@ def test_a_rounded_table_keeps_its_integers_in_a_graph_without_its_projection() 
     ids=["a small table", "columns of a table", "a scaled Gemm", "a product of inputs", "a stack of matrices", "few columns"],
 )
 def test_nodes_without_an_int8_operator_are_kept(node: NodeProto) -> None:
-    assert kinds(quantize(make_graph([MATMUL, node], ["y", "z"]))) == ["PerTokenMatMul", node.op_type]
+    assert kinds(quantize(make_graph([MATMUL, node], ["y", "z"]))) == ["PerRowMatMul", node.op_type]
 
 
 def test_a_graph_may_have_convolutions_alone() -> None:
@@ -197,7 +197,7 @@ def test_rows_do_not_depend_on_each_other(tmp_path: Path, step: float, bias: boo
     if step:
         assert [kinds(quantized).count(kind) for kind in ("QuantizeLinear", "MatMulIntegerToFloat")] == [1, 2]
     else:
-        assert set(kinds(quantized)) == {"PerTokenGemm" if bias else "PerTokenMatMul"}
+        assert set(kinds(quantized)) == {"PerRowGemm" if bias else "PerRowMatMul"}
     assert "triptych" not in {node.domain for node in quantized.graph.node} | {opset.domain for opset in quantized.opset_import}
     onnx.save(quantized, tmp_path / "graph.onnx")
     session, inputs = Session(tmp_path / "graph.onnx"), np.stack([X[0], X[1], 0 * X[2], 1000 * X[3]])
@@ -217,7 +217,7 @@ def test_every_projection_of_an_exported_graph_is_quantized(kind: str) -> None:
     model = onnx.load(BUNDLE / f"{kind}.fp32.onnx")
     projections = sum(node.op_type in ("Gemm", "MatMul") for node in model.graph.node)
     found = kinds(quantize(model))
-    assert found.count("PerTokenGemm") + found.count("PerTokenMatMul") == projections
+    assert found.count("PerRowGemm") + found.count("PerRowMatMul") == projections
     assert not {"Gemm", "MatMul"} & set(found)
 
 
@@ -257,7 +257,7 @@ def test_attention_projects_in_int8_each_sequence_for_itself(tmp_path: Path, len
         model = make_graph(nodes, length=np.array([3, 3], np.int32), more=more, **constants)
         del model.graph.input[1:]
         quantized = quantize(model)
-        assert kinds(quantized)[2:] == (["QuantizeLinear", "QAttention"] if marked else ["PerTokenAttention"])
+        assert kinds(quantized)[2:] == (["QuantizeLinear", "QAttention"] if marked else ["PerRowAttention"])
         drop_marks(Graph(model))
         [actual], [expected] = sequences(quantized), sequences(model)
         assert np.abs(actual - expected)[0, :3].max() <= 0.1 * np.abs(expected[0, :3]).max()
