@@ -137,16 +137,18 @@ def test_connect_answers_as_grpc(served: Served) -> None:
     assert (status, [one["translatedText"] for one in body["translations"]]) == (200, expected)
     assert headers["x-request-id"] == "mine"
     assert "default-src 'none'" in headers["content-security-policy"]
+    assert "x-accel-buffering" not in headers
 
 
 def test_connect_streams(served: Served) -> None:
     message = json.dumps({"contents": TEXTS[:1], "targetLanguageCode": "de"}).encode()
     envelope = struct.pack(">BI", 0, len(message)) + message
-    status, body, _ = served.post(STREAM, envelope, content_type="application/connect+json")
+    status, body, headers = served.post(STREAM, envelope, content_type="application/connect+json")
     events = list(envelopes(body))
     pieces = "".join(event["piece"]["text"] for flags, event in events if "piece" in event)
     assert (status, pieces) == (200, served.client.translate(TEXTS[0], target_language="de").text)
     assert events[-1] == (2, {})
+    assert headers["x-accel-buffering"] == "no"  # for nginx
     status, body, _ = served.post(STREAM, envelope.replace(b'"de"', b'"xx"'), content_type="application/connect+json")
     [(flags, end)] = envelopes(body)
     assert (status, flags, end["error"]["code"]) == (200, 2, "not_found")

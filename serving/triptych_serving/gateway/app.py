@@ -82,6 +82,8 @@ class _Rules:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+                if "content-length" not in headers:  # a stream: nginx would hold it back until it has some KB
+                    headers["x-accel-buffering"] = "no"
             await send(message)
 
         if scope["path"].endswith("/"):  # starlette would redirect to a URL that a proxy before the server may not have
