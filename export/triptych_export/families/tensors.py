@@ -101,6 +101,7 @@ class TensorsFamily:
         else:
             self.samples, self.expected = self._generated()
         self._correct_outputs(self.expected, say)
+        self.inputs = {name: replace(spec, empty=self._empty(name)) for name, spec in self.inputs.items()}
         self.batches = self._rows_are_independent(say)
         folder.mkdir()
         if count := guard_divisions(self.file.model):
@@ -111,7 +112,7 @@ class TensorsFamily:
         members = {self.precision: {"graph": f"graph.{self.precision}.onnx"}}
         if self.labels:
             write_labels(folder, self.labels)
-        inputs, outputs = ({name: asdict(spec) for name, spec in specs.items()} for specs in (self.inputs, self.outputs))
+        inputs, outputs = ({name: _record(spec) for name, spec in specs.items()} for specs in (self.inputs, self.outputs))
         self.members |= {"inputs": inputs, "outputs": outputs, "batches": self.batches}
         write_manifest(folder, first_manifest(TENSORS, "onnx", members, **self.members))
 
@@ -166,6 +167,10 @@ class TensorsFamily:
         last = len(found) - 1
         self.drawn = drawn[last]
         return [samples[last]], [found[last]]
+
+    def _empty(self, name: str) -> tuple[int, ...]:
+        """Return the dimensions of an input that are 0 in a sample: a graph that was not tried so might end the process."""
+        return tuple(sorted({axis for sample in self.samples for axis, size in enumerate(sample[name].shape) if size == 0}))
 
     def _values(self, size: int, colours: int) -> int:
         """Return the number of values of generated inputs."""
@@ -241,7 +246,13 @@ class TensorsFamily:
 
 def _are_rows(specs: Mapping[str, TensorSpec]) -> bool:
     """Tell whether the first dimension of all tensors is free."""
-    return all(spec.shape[:1] == (-1,) for spec in specs.values())
+    return all(spec.shape[:1] == (-1,) and 0 not in spec.empty for spec in specs.values())
+
+
+def _record(spec: TensorSpec) -> dict[str, Any]:
+    """Return a specification as in the manifest."""
+    record = asdict(spec)
+    return record if spec.empty else {name: value for name, value in record.items() if name != "empty"}
 
 
 def _split(sample: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, NDArray[Any]]]:

@@ -29,6 +29,9 @@ class TensorSpec:
 
     datatype: str
     shape: tuple[int, ...]
+    empty: tuple[
+        int, ...
+    ] = ()  # dimensions of an input that may also be 0, such as the length of a cache before the first step
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class ImageInput:
 class TensorsManifest(Manifest):
     """Manifest of a model of plain tensors. Members besides the common ones:
 
-    inputs, outputs       name -> {datatype, shape}
+    inputs, outputs       name -> {datatype, shape}, and of inputs (optional) the dimensions that may be `empty`
     batches               the first dimension of all tensors numbers rows, which do not depend on each other
     image                 (optional) input, and the members of an image classification model's: files may be sent for this input
     labels                (optional) the output `[rows, labels]` whose columns labels.txt names
@@ -90,7 +93,7 @@ def parse_tensors(fields: JsonFields) -> TensorsManifest:
         elif not fields.faults:
             fields.faults += _image_faults(image, found.shape)
     specs = (*manifest.inputs.values(), *manifest.outputs.values())
-    if manifest.batches and any(spec.shape[:1] != (-1,) for spec in specs):
+    if manifest.batches and any(spec.shape[:1] != (-1,) or 0 in spec.empty for spec in specs):
         fields.faults.append("batches is true, but a tensor's first dimension is not free")
     return manifest
 
@@ -110,11 +113,16 @@ def _image_faults(image: ImageInput, shape: tuple[int, ...]) -> list[str]:
 def _specs(fields: JsonFields, name: str) -> dict[str, TensorSpec]:
     specs = {}
     for key, spec in fields.objects(name).items():
-        shape = spec.values.get("shape")
+        shape, empty = spec.values.get("shape"), spec.values.get("empty", [])
         if not isinstance(shape, list) or any(type(size) is not int or size < -1 for size in shape):
             fields.faults.append(f"{spec.path}.shape is {shape!r:.40}, expected sizes, -1 where any size will do")
             shape = []
-        specs[key] = TensorSpec(spec.choice("datatype", tuple(NUMPY), ""), tuple(shape))
+        elif not isinstance(empty, list) or any(
+            type(axis) is not int or axis < 0 or shape[axis : axis + 1] != [-1] for axis in empty
+        ):
+            fields.faults.append(f"{spec.path}.empty is {empty!r:.40}, expected numbers of dimensions, from 0, of any size")
+            empty = []
+        specs[key] = TensorSpec(spec.choice("datatype", tuple(NUMPY), ""), tuple(shape), tuple(empty))
     if not specs:
         fields.faults.append(f"{name} is empty")
     return specs

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -151,9 +150,10 @@ def _check_tensor(name: str, array: Array, spec: TensorSpec) -> None:
     if array.dtype != np.dtype(NUMPY[spec.datatype]):
         raise InvalidInputError(name, f"its values are {array.dtype}, must be {spec.datatype}")
     fits = array.ndim == len(spec.shape) and all(own in (-1, size) for own, size in zip(spec.shape, array.shape, strict=True))
-    if not fits or prod(array.shape) == 0:
+    if not fits or any(size == 0 and axis not in spec.empty for axis, size in enumerate(array.shape)):
         wanted = ", ".join("any" if size < 0 else str(size) for size in spec.shape)
-        raise InvalidInputError(name, f"shape {list(array.shape)[:8]} does not fit [{wanted}], with at least one value")
+        zero = f"; 0 only in dimensions {list(spec.empty)}" if spec.empty else ", with at least one value"
+        raise InvalidInputError(name, f"shape {list(array.shape)[:8]} does not fit [{wanted}]{zero}")
 
 
 def _size(array: Array) -> int:

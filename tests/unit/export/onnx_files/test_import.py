@@ -392,6 +392,27 @@ def test_a_manifest_with_other_tensors_than_its_graph_is_rejected(
         TensorModel("relu", 1, open_bundle(folder))
 
 
+def test_a_dimension_may_be_0_where_a_sample_has_it(tmp_path: Path) -> None:
+    """A cache of keys that is empty before the first step."""
+    path = plain(tmp_path / "relu.onnx", RELU, {"x": ["rows", "past", 2]}, {"y": ["rows", "past", 2]})
+    ordinary = open_bundle(exported(path, tmp_path, np.ones((1, 1, 2), np.float32)))
+    refusal = pytest.raises(InvalidInputError, match=r"shape \[1, 0, 2\] does not fit \[any, any, 2\], with at least one value")
+    with closing(TensorModel("ordinary", 1, ordinary)) as served, refusal:
+        served.run({"x": np.ones((1, 0, 2), np.float32)})
+    folder = exported(path, tmp_path, np.ones((1, 0, 2), np.float32))
+    with closing(TensorModel("cache", 1, open_bundle(folder))) as served:
+        for past in (0, 3):
+            assert served.run({"x": np.ones((1, past, 2), np.float32)})["y"].shape == (1, past, 2)
+        with pytest.raises(
+            InvalidInputError, match=r"shape \[0, 1, 2\] does not fit \[any, any, 2\]; 0 only in dimensions \[1\]"
+        ):
+            served.run({"x": np.ones((0, 1, 2), np.float32)})
+    for empty in ([2], [-1], [3], 1):
+        edit_json(folder / "bundle.json", inputs={"x": {"datatype": "FP32", "shape": [-1, -1, 2], "empty": empty}})
+        with pytest.raises(BundleError, match=r"inputs\.x\.empty is .*, expected numbers of dimensions, from 0, of any size"):
+            read_manifest(folder)
+
+
 @pytest.mark.parametrize(("value", "batches"), [(0.5, True), (0.0, False)])
 def test_samples_that_cannot_differ_do_not_show_independence(value: float, batches: bool, tmp_path: Path) -> None:
     path = plain(tmp_path / "relu.onnx", RELU, {"x": ["rows", 2]}, {"y": ["rows", 2]})
