@@ -236,6 +236,8 @@ def _open(module: Any, settings: Settings) -> Any:
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 5_000),
     ]
+    if is_local(settings.address):  # which a proxy does not reach; Docker may set the variable http_proxy in containers
+        options.append(("grpc.enable_http_proxy", 0))
     if settings.credentials is None:
         return module.insecure_channel(settings.address, options)
     return module.secure_channel(settings.address, settings.credentials, options)

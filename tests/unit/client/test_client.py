@@ -41,6 +41,13 @@ def test_ready_is_what_the_server_reports(server: FakeServer, ask: Ask, ready: b
         ask(server.address, lambda client: client.is_ready("no.such.Service"))
 
 
+def test_a_proxy_is_not_asked_for_this_machine(server: FakeServer, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    for variable in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(variable, raising=False)
+    assert ask(server.address, lambda client: client.is_ready())
+
+
 def test_without_a_server_nothing_is_ready(ask: Ask) -> None:
     with FakeServer() as server:
         address = server.address
