@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from triptych_serving.runtime.cpu_info import int8_saturates, integer_extension, usable_cpus
+from triptych_serving.runtime.cpu_info import int8_saturates, integer_extension, usable_cpus, usable_memory
 
 HOST_CPUS = 16
 
@@ -40,6 +40,29 @@ def test_cgroups_limit_the_cpus(tmp_path: Path, files: dict[str, str], cpus: int
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     assert usable_cpus(tmp_path) == cpus
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("limited", "cpus"), [("system.slice", 3), ("system.slice/triptych.service", 3), ("", 3), ("other", HOST_CPUS)]
+)
+def test_groups_of_services_limit_cpus_and_memory(tmp_path: Path, version: int, limited: str, cpus: int) -> None:
+    """systemd has CPUQuota and MemoryMax of a service, and of the slices around it."""
+    own = tmp_path / "own"
+    own.write_text({1: "5:cpu,cpuacct:{0}\n4:memory:{0}\n", 2: "0::{0}\n"}[version].format("/system.slice/triptych.service"))
+    cpu, memory = (tmp_path / part / limited for part in ("cpu", "memory")) if version == 1 else (tmp_path / limited,) * 2
+    for folder in (cpu, memory, tmp_path / "system.slice/triptych.service"):
+        folder.mkdir(parents=True, exist_ok=True)
+    if version == 1:
+        (cpu / "cpu.cfs_period_us").write_text("100000\n")
+        (cpu / "cpu.cfs_quota_us").write_text("250000\n")
+        (memory / "memory.limit_in_bytes").write_text(f"{1 << 20}\n")
+    else:
+        (tmp_path / "system.slice/triptych.service/cpu.max").write_text("max 100000\n")
+        (cpu / "cpu.max").write_text("250000 100000\n")
+        (memory / "memory.max").write_text(f"{1 << 20}\n")
+    assert usable_cpus(tmp_path, own) == cpus
+    assert (usable_memory(tmp_path, own) == 1 << 20) is (cpus == 3)
 
 
 def test_without_an_affinity_mask_the_hosts_cpus_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
