@@ -93,6 +93,11 @@ def has_cuda() -> bool:
     return CUDA_PROVIDER in ort.get_available_providers()
 
 
+def seed_sessions(seed: int) -> None:
+    """Set the seed from which sessions that are made later draw random numbers; without it, each process draws others."""
+    ort.set_seed(seed)
+
+
 @dataclass(frozen=True)
 class SessionPlace:
     """Device, stream and memory limit of a session."""

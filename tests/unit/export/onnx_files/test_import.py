@@ -392,6 +392,19 @@ def test_a_manifest_with_other_tensors_than_its_graph_is_rejected(
         TensorModel("relu", 1, open_bundle(folder))
 
 
+def test_random_numbers_are_drawn_anew_by_each_request(tmp_path: Path) -> None:
+    """As in voices of VITS. The first sizes that are tried fail, after numbers have been drawn."""
+    path = tmp_path / "noise.onnx"
+    nodes = [("RandomNormalLike", "x", "noise"), ("Add", "x noise", "moved"), ("Mul", "moved weights", "y")]
+    made = [helper.make_node(operator, names.split(), [output]) for operator, names, output in nodes]
+    inputs, outputs = values({"x": ["rows", "any"]}), values({"y": ["rows", 3]})
+    onnx.save(onnx_model(made, inputs, outputs, {"weights": np.ones((1, 3), np.float32)}, opset=17), path)
+    with closing(TensorModel("noise", 1, open_bundle(exported(path, tmp_path)))) as served:
+        first, second = (served.run({"x": np.zeros((1, 3), np.float32)})["y"] for _ in range(2))
+        assert not np.array_equal(first, second)
+        assert not served.manifest.batches
+
+
 def test_a_dimension_may_be_0_where_a_sample_has_it(tmp_path: Path) -> None:
     """A cache of keys that is empty before the first step."""
     path = plain(tmp_path / "relu.onnx", RELU, {"x": ["rows", "past", 2]}, {"y": ["rows", "past", 2]})

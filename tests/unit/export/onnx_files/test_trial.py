@@ -38,6 +38,12 @@ def test_a_file_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pytest.M
         trial.try_run(path, [{"x": np.zeros(2, np.float32)}], 1_000)
 
 
+def test_processes_draw_the_same_random_numbers(tmp_path: Path) -> None:
+    path = save(tmp_path / "noise.onnx", [helper.make_node("RandomNormalLike", ["x"], ["y"])])
+    first, second = (trial.try_run(path, [{"x": np.zeros(2, np.float32)}], 1_000) for _ in range(2))
+    assert np.array_equal(first[0]["y"], second[0]["y"])
+
+
 def test_what_the_runtime_rejects_is_told_without_a_traceback(tmp_path: Path) -> None:
     path = save(tmp_path / "odd.onnx", [helper.make_node("Relu", ["z"], ["y"])])
     with pytest.raises(SourceError, match=r"CPU time failed: \S*odd\.onnx: the runtime cannot load it"):
