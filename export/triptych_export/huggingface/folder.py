@@ -32,6 +32,11 @@ REMEDIES = {  # of folders without weights, by a file
 PICKLED = (".ckpt", ".pt", ".pth")  # suffixes of what torch.save writes, such as Lightning's checkpoints
 STATES = ("optimizer", "scheduler", "scaler", "rng_state")  # of the Trainer, beside a model's weights
 PICKLED_REMEDY = "load it where it was made, and save the model, without a wrapper, and its tokenizer with save_pretrained"
+FILE_REMEDIES = {  # by suffix
+    **dict.fromkeys(PICKLED, PICKLED_REMEDY),
+    ".argosmodel": "it is a package of Argos Translate: unpack it with unzip, and name its folder",
+    ".ort": "it is in ONNX Runtime's own format, which cannot be checked: name the .onnx file of which it was made",
+}
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 NO_ANSWER = (TransportError, ConnectionError, TimeoutError, OfflineModeIsEnabled, LocalEntryNotFoundError)
 PICKLES = ("pytorch_model*.bin",)
@@ -169,13 +174,9 @@ def open_folder(name: str, revision: str = "") -> Folder:
             raise SourceError(f"revision: {revision!r} applies to models on the Hugging Face hub, {path} is a local folder")
         return Folder(path)
     if path.exists() or not HUB_NAME.fullmatch(name) or path.parent.exists():
-        remedy = f"; it is a file: name its folder, {path.parent}" if path.is_file() else ""
-        if path.suffix in PICKLED and remedy:
-            remedy = f"; {PICKLED_REMEDY}"
-        if path.suffix == ".argosmodel" and remedy:
-            remedy = "; it is a package of Argos Translate: unpack it with unzip, and name its folder"
+        remedy = FILE_REMEDIES.get(path.suffix, f"it is a file: name its folder, {path.parent}")
         known = "not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de"
-        raise SourceError(f"{name}: {known}{remedy}")
+        raise SourceError(f"{name}: {known}; {remedy}" if path.is_file() else f"{name}: {known}")
     return _download(name, revision)
 
 

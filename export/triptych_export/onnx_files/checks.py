@@ -16,6 +16,8 @@ from triptych_export.errors import SourceError
 MOST_MESSAGE_BYTES = (2 << 30) - 1  # of a protobuf message
 OLDEST_OPSET = 7
 DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})  # that ONNX Runtime implements in every build
+NCHWC = "com.microsoft.nchwc"  # which the runtime replaces convolutions by while it loads a file, and may save
+OPTIMIZED = "is of a file that ONNX Runtime optimized for one processor: export the original file"
 DEEPEST = 32  # nested graphs
 MOST_FAULTS = 10  # shown
 MOST_PACKED = 4  # values in one element of a typed field: of 2-bit types
@@ -139,7 +141,8 @@ def _node_faults(graph: GraphProto | Sequence[NodeProto], local: set[tuple[str, 
         yield "it has sparse initializers, which are not supported"
     for node in graph.node if isinstance(graph, GraphProto) else graph:
         if node.domain not in DOMAINS and (node.domain, node.op_type) not in local:
-            yield f"operator {node.op_type!r:.40} of the domain {node.domain!r:.40} is not part of ONNX Runtime"
+            problem = OPTIMIZED if node.domain == NCHWC else "is not part of ONNX Runtime"
+            yield f"operator {node.op_type!r:.40} of the domain {node.domain!r:.40} {problem}"
         for attribute in node.attribute:
             for inner in graphs_of(attribute):
                 yield from _node_faults(inner, local, depth + 1)

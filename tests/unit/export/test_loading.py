@@ -58,3 +58,5 @@ def test_of_a_weights_file_the_folder_has_to_be_named(tmp_path: Path) -> None:
     (path := tmp_path / "pytorch_model.bin").write_bytes(b"PK\x03\x04")
     with pytest.raises(SourceError, match=f"it is a file: name its folder, {tmp_path}$"):
         open_checkpoint(str(path), ExportOptions(tmp_path), tmp_path)
+    with pytest.raises(SourceError, match=r"ONNX Runtime's own format, which cannot be checked: name the \.onnx file"):
+        open_checkpoint(str(path.rename(tmp_path / "model.ort")), ExportOptions(tmp_path), tmp_path)

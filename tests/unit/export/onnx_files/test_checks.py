@@ -60,6 +60,10 @@ def nested(depth: int) -> Change:
         (stored("weights.bin", offset="4"), "needs 8 bytes from byte 4 of 'weights.bin', which has 8"),
         (stored("weights.bin", length="1000"), "needs 8 bytes"),
         (lambda model: setattr(model.graph.node[0], "domain", "my.ops"), "operator 'Add' of the domain 'my.ops'"),
+        (
+            lambda model: setattr(model.graph.node[0], "domain", "com.microsoft.nchwc"),
+            "optimized for one processor: export the",
+        ),
         (lambda model: setattr(model.opset_import[0], "version", 6), "opset 6, at least 7"),
         (lambda model: model.graph.ClearField("node"), "no graph"),
         (nested(11), ""),
