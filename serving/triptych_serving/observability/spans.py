@@ -3,6 +3,7 @@
 Needs the extra `otel`.
 """
 
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -26,7 +27,10 @@ UNEXPECTED = frozenset({"UNKNOWN", "INTERNAL"})  # spans of these record the exc
 MAX_USES = 64  # messages of a stream that have spans, from its beginning
 PROPAGATOR = TraceContextTextMapPropagator()
 SCHEMES = ("http://", "https://")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")  # the first that is set applies
 DEFAULT_SERVICE_NAME = "triptych"  # unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES has another one
+
+logger = logging.getLogger(__name__)
 
 
 def make_provider(endpoint: str) -> TracerProvider:
@@ -37,6 +41,13 @@ def make_provider(endpoint: str) -> TracerProvider:
     """
     if endpoint and not endpoint.startswith(SCHEMES):
         endpoint = f"http://{endpoint}"
+    protocol = next((name for name in PROTOCOLS if os.environ.get(name)), "")
+    if protocol and not endpoint and os.environ[protocol] != "grpc":  # an endpoint of the variables may be for that protocol
+        logger.warning(
+            "traces are sent over gRPC only, %s is %s: name the collector's port for gRPC (4317) in --otlp-endpoint",
+            protocol,
+            os.environ[protocol],
+        )
     # Attributes given to `create` override the variables.
     named = "OTEL_SERVICE_NAME" in os.environ or f"{SERVICE_NAME}=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({SERVICE_VERSION: __version__, **({} if named else {SERVICE_NAME: DEFAULT_SERVICE_NAME})})

@@ -67,6 +67,17 @@ def test_service_name(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
     provider.shutdown()
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "protocol", "warns"), [("", "http/protobuf", True), ("", "grpc", False), (UNREACHABLE, "http/protobuf", False)]
+)
+def test_variables_for_another_protocol_are_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, endpoint: str, protocol: str, warns: bool
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    make_provider(endpoint).shutdown()
+    assert ("OTEL_EXPORTER_OTLP_PROTOCOL is http/protobuf" in caplog.text) is warns
+
+
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "triptych_serving.observability.spans", raising=False)
     monkeypatch.delattr("triptych_serving.observability.spans", raising=False)
