@@ -296,7 +296,8 @@ def _spec(one: ValueInfoProto) -> TensorSpec:
     """Return datatype and shape; raises SourceError if it is no tensor of numbers."""
     kind = one.type.tensor_type
     if not one.type.HasField("tensor_type"):
-        raise SourceError(f"tensor {one.name!r:.60}: it is no tensor, but of the kind {one.type.WhichOneof('value')}")
+        found = one.type.WhichOneof("value")
+        raise SourceError(f"tensor {one.name!r:.60}: it is no tensor, but of the kind {found}; add nodes such as SequenceAt")
     try:
         datatype = DATATYPES[helper.tensor_dtype_to_np_dtype(kind.elem_type)]
     except (KeyError, TypeError, ValueError) as error:

@@ -452,7 +452,7 @@ def test_a_missing_shape_is_that_of_the_samples(tmp_path: Path) -> None:
             TensorProto.BFLOAT16,
             "tensor 'y': its type is BFLOAT16; supported: BOOL, INT8, .*BYTES; add",
         ),
-        ([("SequenceConstruct", "x x", "y")], {"x": [1]}, {}, FLOAT, "tensor 'y': .* sequence_type"),
+        ([("SequenceConstruct", "x x", "y")], {"x": [1]}, {}, FLOAT, "tensor 'y': .* sequence_type; add nodes such as"),
     ],
 )
 def test_plain_tensors_that_cannot_be_served_are_named(
