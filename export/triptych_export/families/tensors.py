@@ -34,6 +34,7 @@ MOST_VALUES = 1 << 24  # of generated inputs: with many free dimensions, large s
 # Sizes of free dimensions after the first that are tried where no samples are given: most graphs take any, some only multiples.
 SIZES = (16, 1, 32, 48, 64, 128, 224, 512)
 HIGHEST = (256, 2)  # integers below: bytes, then flags
+ZERO = (1,)  # at last, of all sizes: integers may be indices of tables of one row, such as of speakers
 IMAGES, COLOURS = 4, 3  # dimensions of images, of which either the second or the last are colours
 ROWS, MOST_ROWS = 3, 8  # that are compared, alone and together; more than the first number only if these are too similar
 TOLERANCE = 1e-4  # relative to the largest value of a tensor, between rows alone and together
@@ -153,7 +154,8 @@ class TensorsFamily:
     def _generated(self) -> tuple[list[dict[str, NDArray[Any]]], list[dict[str, NDArray[Any]]]]:
         """Return random inputs that the file accepts, and their outputs."""
         images = any(len(spec.shape) == IMAGES and -1 in spec.shape[1::2] for spec in self.inputs.values())
-        choices = product(SIZES, HIGHEST, (0, 1, 3) if images else (0,))
+        colours = (0, 1, 3) if images else (0,)
+        choices = chain(product(SIZES, HIGHEST, colours), product(SIZES, ZERO, colours))
         drawn = [one for one in choices if one[0] == 1 or self._values(one[0], one[2]) <= MOST_VALUES]
         samples = [self._random(*one, np.random.default_rng(SEED)) for one in drawn]
         try:

@@ -405,6 +405,14 @@ def test_random_numbers_are_drawn_anew_by_each_request(tmp_path: Path) -> None:
         assert not served.manifest.batches
 
 
+def test_integers_may_all_have_to_be_zero(tmp_path: Path) -> None:
+    path, node = tmp_path / "table.onnx", helper.make_node("Gather", ["speakers", "x"], ["y"])
+    table = {"speakers": np.ones((1, 2), np.float32)}
+    onnx.save(onnx_model([node], values({"x": ["rows", 8]}, INT64), values({"y": ["rows", 8, 2]}), table, opset=17), path)
+    with closing(TensorModel("table", 1, open_bundle(exported(path, tmp_path)))) as served:
+        assert served.run({"x": np.zeros((3, 8), np.int64)})["y"].shape == (3, 8, 2)
+
+
 def test_a_dimension_may_be_0_where_a_sample_has_it(tmp_path: Path) -> None:
     """A cache of keys that is empty before the first step."""
     path = plain(tmp_path / "relu.onnx", RELU, {"x": ["rows", "past", 2]}, {"y": ["rows", "past", 2]})
