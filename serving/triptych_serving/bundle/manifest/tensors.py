@@ -29,9 +29,7 @@ class TensorSpec:
 
     datatype: str
     shape: tuple[int, ...]
-    empty: tuple[
-        int, ...
-    ] = ()  # dimensions of an input that may also be 0, such as the length of a cache before the first step
+    empty: tuple[int, ...] = ()  # dimensions of an input that may also be 0, such as the length of a cache
 
 
 @dataclass(frozen=True)
