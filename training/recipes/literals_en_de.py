@@ -15,59 +15,25 @@ WORDS = re.findall(
     price team work job event map weather kitchen doctor hotel forum docs guide index page image report
     invoice letter list table summer winter birthday meeting final draft version""",
 )
-NAMES = (
-    "anna",
-    "max",
-    "john",
-    "mary",
-    "peter",
-    "laura",
-    "smith",
-    "mueller",
-    "kim",
-    "lee",
-    "brown",
-    "tom",
-    "sara",
-    "j",
-    "m",
-    "k",
-)
-MONTHS = (
-    ("January", "Januar"),
-    ("February", "Februar"),
-    ("March", "März"),
-    ("April", "April"),
-    ("May", "Mai"),
-    ("June", "Juni"),
-    ("July", "Juli"),
-    ("August", "August"),
-    ("September", "September"),
-    ("October", "Oktober"),
-    ("November", "November"),
-    ("December", "Dezember"),
+NAMES = re.findall(r"\w+", "anna max john mary peter laura smith mueller kim lee brown tom sara j m k")
+MONTHS = re.findall(
+    r"(\w+)=(\w+)",
+    """January=Januar February=Februar March=März April=April May=Mai June=Juni July=Juli August=August
+    September=September October=Oktober November=November December=Dezember""",
 )
 ENDINGS = ("com", "com", "com", "org", "net", "de", "co.uk", "io", "eu")
 SUFFIXES = ("pdf", "docx", "xlsx", "txt", "jpg", "png", "py", "csv", "zip", "json", "html", "mp4", "md")
 UNITS = (
-    (" kg", " kg"),
-    (" km", " km"),
-    (" cm", " cm"),
-    (" GB", " GB"),
-    (" ml", " ml"),
-    (" mg", " mg"),
-    (" km/h", " km/h"),
+    *((f" {unit}", f" {unit}") for unit in ("kg", "km", "cm", "GB", "ml", "mg", "km/h")),
     ("%", " %"),
     (" percent", " Prozent"),
     (" miles", " Meilen"),
-    (" lbs", " Pfund"),
-    (" pounds", " Pfund"),
+    *((f" {unit}", " Pfund") for unit in ("lbs", "pounds")),
     (" inches", " Zoll"),
     (" kilometers", " Kilometer"),
     (" liters", " Liter"),
     (" degrees", " Grad"),
-    ("°C", " °C"),
-    (" °C", " °C"),
+    *((unit, " °C") for unit in ("°C", " °C")),
     ("°F", " °F"),
     (" mph", " Meilen pro Stunde"),
     (" ounces", " Unzen"),

@@ -7,48 +7,15 @@ Pair = tuple[str, str]
 
 SHARES = {"title": 0.08, "casual": 0.05, "stressed": 0.05, "mistyped": 0.05}  # of the pairs
 LONGEST = 25  # words of a pair that is spelt otherwise
-CHAT = {
-    **{
-        "you": "u",
-        "are": "r",
-        "your": "ur",
-        "you're": "ur",
-        "thanks": "thx",
-        "please": "pls",
-        "because": "cuz",
-        "though": "tho",
-        "okay": "ok",
-    },
-    **{
-        "tomorrow": "tmrw",
-        "people": "ppl",
-        "really": "rly",
-        "about": "abt",
-        "see": "c",
-        "great": "gr8",
-        "before": "b4",
-        "tonight": "2nite",
-    },
-    **{
-        "message": "msg",
-        "and": "n",
-        "to": "2",
-        "for": "4",
-        "minutes": "mins",
-        "i don't know": "idk",
-        "oh my god": "omg",
-        "by the way": "btw",
-    },
-    **{
-        "going to": "gonna",
-        "want to": "wanna",
-        "got to": "gotta",
-        "have to": "hafta",
-        "give me": "gimme",
-        "let me": "lemme",
-        "kind of": "kinda",
-    },
-}
+CHAT = dict(
+    re.findall(
+        r"([a-z][a-z' ]*)=(\w+)",
+        """you=u, are=r, your=ur, you're=ur, thanks=thx, please=pls, because=cuz, though=tho, okay=ok, tomorrow=tmrw,
+        people=ppl, really=rly, about=abt, see=c, great=gr8, before=b4, tonight=2nite, message=msg, and=n, to=2, for=4,
+        minutes=mins, i don't know=idk, oh my god=omg, by the way=btw, going to=gonna, want to=wanna, got to=gotta,
+        have to=hafta, give me=gimme, let me=lemme, kind of=kinda""",
+    )
+)
 RARE = {"c", "n", "2", "4", "r", "abt", "2nite", "gr8", "b4", "hafta"}  # seldom replace the word
 SHORTENED = re.compile(
     "|".join(rf"\b{re.escape(word)}\b(?!['’])" for word in sorted(CHAT, key=len, reverse=True)), re.IGNORECASE
