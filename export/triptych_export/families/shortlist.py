@@ -20,7 +20,7 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_serving.decoding.shortlist import Shortlist
 from triptych_training.data.corpus import Pair
-from triptych_training.data.lexicon import Lexicon, LexiconOptions, learn_lexicon
+from triptych_training.data.lexicon import Lexicon, learn_lexicon
 from triptych_training.models.transformer import Transformer
 
 SHORT_FILES: Mapping[str, str] = {
@@ -50,7 +50,7 @@ def check_shortlist(source: TranslationSource) -> None:
         )
 
 
-def learn_shortlist(source: TranslationSource, pairs: Sequence[Pair], options: LexiconOptions | None = None) -> Lexicon:
+def learn_shortlist(source: TranslationSource, pairs: Sequence[Pair]) -> Lexicon:
     """Learn a lexicon over the model's tokens; pairs that are too long for the model are left out, as in training.
 
     Raises:
@@ -65,7 +65,7 @@ def learn_shortlist(source: TranslationSource, pairs: Sequence[Pair], options: L
         fitting += [pair for pair in known if max(map(len, pair)) <= longest]
     if not fitting:
         raise SourceError(f"shortlist: none of {len(pairs):,} pairs has at most {longest} tokens on both sides")
-    return learn_lexicon(fitting, config.vocabulary_size, options, needed=(config.eos_id,))
+    return learn_lexicon(fitting, config.vocabulary_size, needed=(config.eos_id,))
 
 
 def write_shortlist(lexicon: Lexicon, path: Path) -> None:

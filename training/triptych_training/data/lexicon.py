@@ -16,30 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_training.checks import at_least, fraction
-from triptych_training.errors import RecipeError
-
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
 LINKS = 1 << 22  # links per chunk
-
-
-@dataclass(frozen=True)
-class LexiconOptions:
-    """Limits of the lexicon; raises RecipeError if a number is out of range."""
-
-    targets: int = 32  # largest number of targets per source token
-    least_probability: float = 1e-3  # smallest p(target | source) of a target
-    always: int = 256  # target tokens that are candidates in every sentence
-    iterations: int = 5  # of expectation maximization
-
-    def __post_init__(self) -> None:
-        try:
-            at_least(1, self, "targets", "iterations")
-            at_least(0, self, "always")
-            fraction(self, "least_probability", closed=True)
-        except ValueError as error:
-            raise RecipeError(str(error)) from None
+TARGETS, LEAST_PROBABILITY = 32, 1e-3  # of a source token: largest number of targets, and smallest p(target | source)
+ALWAYS = 256  # target tokens that are candidates in every sentence
+ITERATIONS = 5  # of expectation maximization
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +57,7 @@ class Links:
 
 
 def learn_lexicon(
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
-    vocabulary_size: int,
-    options: LexiconOptions | None = None,
-    needed: Sequence[int] = (),
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]], vocabulary_size: int, needed: Sequence[int]
 ) -> Lexicon:
     """Learn a lexicon from pairs of sentences, neither empty, as ids below `vocabulary_size`, EOS last on both sides.
 
@@ -88,16 +67,15 @@ def learn_lexicon(
     Raises:
         ValueError: there are no pairs, a sentence is empty or an id is out of range.
     """
-    options = options or LexiconOptions()
     links = _link(pairs, vocabulary_size)
-    probabilities = _maximize(links, options.iterations)
-    probabilities[probabilities < options.least_probability] = 0
-    missed = _missed(links, _best(links, probabilities, options.targets))
+    probabilities = _maximize(links, ITERATIONS)
+    probabilities[probabilities < LEAST_PROBABILITY] = 0
+    missed = _missed(links, _best(links, probabilities, TARGETS))
     missed[list(needed)] = np.inf
-    always = np.argsort(-missed, kind="stable")[: max(options.always, len(set(needed)))]
+    always = np.argsort(-missed, kind="stable")[: max(ALWAYS, len(set(needed)))]
     always = np.sort(always[missed[always] > 0])
     probabilities[np.isin(links.targets, always)] = 0
-    best = _best(links, probabilities, options.targets)
+    best = _best(links, probabilities, TARGETS)
     counts = np.bincount(links.sources[best], minlength=vocabulary_size)
     return Lexicon(np.concatenate([[0], np.cumsum(counts)]), links.targets[best], always)
 

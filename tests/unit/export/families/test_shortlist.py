@@ -1,5 +1,6 @@
 """Shortlists learnt from sentence pairs, without tracing."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,20 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame, read_manifest
 from triptych_serving.decoding.shortlist import Shortlist, read_shortlist
 from triptych_training.checkpoints.translation import load_checkpoint
-from triptych_training.data.lexicon import Lexicon, LexiconOptions
+from triptych_training.data import lexicon
+from triptych_training.data.lexicon import Lexicon
 from triptych_training.models.transformer import Transformer
 
 from ....fixtures.toy import BUNDLE, HERE, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 
-SMALL = LexiconOptions(targets=8, always=16)
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    """Limit lists to a small vocabulary."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lexicon, "TARGETS", 8)
+        patch.setattr(lexicon, "ALWAYS", 16)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +49,8 @@ def checkpoint() -> TranslationSource:
 
 
 @pytest.fixture(scope="module")
-def learned(checkpoint: TranslationSource) -> Lexicon:
-    return learn_shortlist(checkpoint, PAIRS, SMALL)
+def learned(checkpoint: TranslationSource, small: None) -> Lexicon:
+    return learn_shortlist(checkpoint, PAIRS)
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +91,11 @@ def test_coverage_counts_unknown_sources_as_covered() -> None:
 
 def test_pairs_too_long_for_the_model_are_skipped(checkpoint: TranslationSource, learned: Lexicon) -> None:
     long = " ".join([TARGET] * 20)
-    again = learn_shortlist(checkpoint, [*PAIRS, (SOURCE, long), (long, TARGET)], SMALL)
+    again = learn_shortlist(checkpoint, [*PAIRS, (SOURCE, long), (long, TARGET)])
     assert (again.offsets == learned.offsets).all()
     assert (again.targets == learned.targets).all()
     with pytest.raises(SourceError, match="none of 1 pairs has at most 64 tokens on both sides"):
-        learn_shortlist(checkpoint, [(SOURCE, long)], SMALL)
+        learn_shortlist(checkpoint, [(SOURCE, long)])
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from triptych_training.data import lexicon
-from triptych_training.data.lexicon import Lexicon, LexiconOptions, learn_lexicon
-from triptych_training.errors import RecipeError
+from triptych_training.data.lexicon import Lexicon, learn_lexicon
 
 END, FIRST, WORDS = 2, 10, 20  # word w is translated to w + WORDS; ids from FIRST on
 SIZE = FIRST + 2 * WORDS
@@ -26,8 +25,11 @@ def make_pairs() -> Pairs:
     return pairs
 
 
-def learn(pairs: Pairs, **options: float) -> Lexicon:
-    return learn_lexicon(pairs, SIZE, LexiconOptions(**{"always": 0, **options}))  # type: ignore[arg-type]
+def learn(pairs: Pairs, needed: tuple[int, ...] = (), **limits: float) -> Lexicon:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"always": 0, **limits}.items():
+            patch.setattr(lexicon, name.upper(), value)
+        return learn_lexicon(pairs, SIZE, needed)
 
 
 def lists(learned: Lexicon) -> list[list[int]]:
@@ -63,7 +65,7 @@ def test_always_contains_what_the_lists_miss_and_what_is_needed() -> None:
     learned = learn(make_pairs(), targets=2, always=5)
     assert learned.always.tolist() == sorted(set(learned.always.tolist()))
     assert not set(chain.from_iterable(lists(learned))) & set(learned.always.tolist())
-    learned = learn_lexicon(make_pairs(), SIZE, LexiconOptions(always=0), needed=(END, 7))
+    learned = learn(make_pairs(), needed=(END, 7))
     assert learned.always.tolist() == [END, 7]
 
 
@@ -90,7 +92,7 @@ def test_probabilities_are_those_of_model_1() -> None:
     np.testing.assert_allclose(table[house, haus], (2 / 3) / (1 / 2 + 2 / 3))
 
 
-def test_invalid_pairs_and_options_are_rejected() -> None:
+def test_invalid_pairs_are_rejected() -> None:
     problems: list[tuple[Pairs, str]] = [
         ([], "there are no sentence pairs"),
         ([([1, END], [])], "one has an empty side"),
@@ -100,6 +102,3 @@ def test_invalid_pairs_and_options_are_rejected() -> None:
     for pairs, problem in problems:
         with pytest.raises(ValueError, match=problem):
             learn(pairs)
-    for name, value in (("targets", 0), ("always", -1), ("iterations", 0), ("least_probability", 1.5)):
-        with pytest.raises(RecipeError, match=f"{name}: {value} is"):
-            LexiconOptions(**{name: value})  # type: ignore[arg-type]
