@@ -23,9 +23,8 @@ from triptych_export.huggingface.checkpoint.config import (
     integer,
 )
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules, split_rules
-from triptych_export.huggingface.checkpoint.text import SpecialIds, TextMapping, encoder_members, load_text
+from triptych_export.huggingface.checkpoint.text import SpecialIds, TextMapping, encoder_members
 from triptych_export.huggingface.folder import Folder, neutral
-from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.bert import BertConfig, EncoderConfig
 from triptych_training.models.deberta import DebertaConfig
 from triptych_training.models.modernbert import ModernBertConfig
@@ -37,14 +36,6 @@ BERT_NEUTRAL = {
         position_embedding_type=("absolute",),
     ),
 }
-ERNIE_NEUTRAL = {**BERT_NEUTRAL, **neutral("task_type_vocab_size enable_recompute")}
-DISTILBERT_NEUTRAL = {
-    **ENCODER,
-    **neutral("sinusoidal_pos_embds tie_weights_"),
-}
-# Transformers computes 32 buckets, whatever this says.
-MPNET_NEUTRAL = {**BERT_NEUTRAL, **neutral(relative_attention_num_buckets=(32,))}
-ELECTRA_NEUTRAL = {**BERT_NEUTRAL, **neutral("summary_activation summary_type summary_use_proj")}
 # Files of the first ALBERTs name options of its authors' code.
 ALBERT_NEUTRAL = {
     **ENCODER,
@@ -59,9 +50,18 @@ CLASSIFIER, SPAN, POOLER = Rule("classifier", "classifier"), Rule("span", "qa_ou
 DENSE_CLASSIFIER = (Rule("pooler.dense", "classifier.dense"), Rule("classifier", "classifier.out_proj"))
 
 
-def usual_heads(masked: Sequence[Rule], text: Sequence[Rule] = (POOLER, CLASSIFIER)) -> Mapping[str, Sequence[Rule]]:
-    """Rules of the heads of most families; `masked` and `text` are those for masked tokens and for labels of texts."""
-    return {BARE: (), MASKED: masked, TEXT: text, TOKENS: (CLASSIFIER,), ANSWER: (SPAN,)}
+def usual_heads(
+    masked: Sequence[Rule],
+    text: Sequence[Rule] = (POOLER, CLASSIFIER),
+    pretraining: Sequence[Rule] = (),
+    span: Sequence[Rule] = (SPAN,),
+) -> Mapping[str, Sequence[Rule]]:
+    """Rules of the heads of most families: for masked tokens, also with next sentences, for labels of texts, and for answers.
+
+    Without rules, a family lacks the head.
+    """
+    rules = {MASKED: masked, PRETRAINING: pretraining, TEXT: text, TOKENS: (CLASSIFIER,), ANSWER: span}
+    return {BARE: (), **{head: own for head, own in rules.items() if own}}
 
 
 def masked_rules(dense: str, norm: str, projection: str, bias: str = "") -> tuple[Rule, ...]:
@@ -78,6 +78,8 @@ BERT_PREDICTIONS = masked_rules(
     *("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
     *("cls.predictions.decoder", "cls.predictions.bias"),
 )
+# Their index 0 means "follows", ours "does not follow".
+NEXT_SENTENCE = (*BERT_PREDICTIONS, Rule("next_sentence", "cls.seq_relationship", change=lambda rows: rows.flip(0)))
 
 
 def bert_config(folder: Folder, special: SpecialIds) -> BertConfig:
@@ -151,24 +153,31 @@ DISTILBERT_LAYERS = block_rules(LAYERS, "transformer.layer.{i}", DISTILBERT_INPU
 BERT = TextMapping(
     classes=("Bert",),
     config=bert_config,
-    encoder=lambda _config: (*embedding_rules("cls.predictions.decoder.weight"), *BERT_LAYERS),
-    heads={
-        BARE: (),
-        MASKED: BERT_PREDICTIONS,
-        PRETRAINING: (
-            *BERT_PREDICTIONS,
-            POOLER,
-            # Their index 0 means "follows", ours "does not follow".
-            Rule("next_sentence", "cls.seq_relationship", change=lambda rows: rows.flip(0)),
-        ),
-        TEXT: (POOLER, CLASSIFIER),
-        TOKENS: (CLASSIFIER,),
-        ANSWER: (SPAN,),
-    },
+    encoder=(*embedding_rules("cls.predictions.decoder.weight"), *BERT_LAYERS),
+    heads=usual_heads(BERT_PREDICTIONS, pretraining=(*NEXT_SENTENCE, POOLER)),
     prefixes=("bert.",),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "cls.*", "classifier.*", "qa_outputs.*"),
+    neutral=BERT_NEUTRAL,
 )
-ERNIE = replace(BERT, classes=("Ernie",), prefixes=("ernie.",))
+
+
+def _with_tasks(folder: Folder, mapping: TextMapping) -> TextMapping:
+    """Add the vector of a task to those of positions in an ERNIE that has tasks: without a number, all are of the first one."""
+    if not flag(folder, "use_task_id", False):
+        return mapping
+    tasks, tables = integer(folder, "task_type_vocab_size", 3), ("position_embeddings", "task_type_embeddings")
+    places, kinds = (f"embeddings.{name}.weight" for name in tables)
+    rule = Rule("bert.embedding.positions.weight", places, kinds, change=lambda rows: rows[:-tasks] + rows[-tasks])
+    return replace(mapping, encoder=lambda config: (rule, *mapping.encoder_rules(config)))
+
+
+ERNIE = replace(  # Sun et al. 2019, 2021
+    BERT,
+    classes=("Ernie",),
+    prefixes=("ernie.",),
+    neutral={**BERT_NEUTRAL, **neutral("task_type_vocab_size enable_recompute")},
+    adapt=_with_tasks,
+)
 ROBERTA = TextMapping(
     classes=("Roberta", "XLMRoberta", "Camembert", "Data2VecText"),
     config=_roberta_config,
@@ -179,12 +188,13 @@ ROBERTA = TextMapping(
     heads=usual_heads(masked_rules("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias"), DENSE_CLASSIFIER),
     prefixes=("roberta.", "data2vec_text."),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "lm_head.*", "classifier.*", "qa_outputs.*"),
+    neutral=BERT_NEUTRAL,
 )
 
 
 def _before_roberta(*own: Rule) -> Callable[[EncoderConfig], Sequence[Rule]]:
     """Make the rules of an encoder that differs from RoBERTa's in its `own` ones."""
-    return lambda config: (*own, *ROBERTA.encoder(config))
+    return lambda config: (*own, *ROBERTA.encoder_rules(config))
 
 
 PRE_BLOCK = ("attention.output.dense", "attention.LayerNorm", "intermediate.dense", "output.dense", "intermediate.LayerNorm")
@@ -210,11 +220,13 @@ MPNET = replace(
     config=_mpnet_config,
     encoder=_before_roberta(Rule("bert.relative.table", "encoder.relative_attention_bias"), *MPNET_LAYERS),
     prefixes=("mpnet.",),
+    # Transformers computes 32 buckets, whatever this says.
+    neutral={**BERT_NEUTRAL, **neutral(relative_attention_num_buckets=(32,))},
 )
 ELECTRA = TextMapping(
     classes=("Electra",),
     config=_electra_config,
-    encoder=lambda _config: (
+    encoder=(
         *embedding_rules("generator_lm_head.weight"),
         Rule("bert.embedding.projection", "embeddings_project"),
         *BERT_LAYERS,
@@ -225,13 +237,14 @@ ELECTRA = TextMapping(
     },
     prefixes=("electra.",),
     ignored=("*position_ids", "*token_type_ids", "discriminator_*", "generator_*", "classifier.*", "qa_outputs.*"),
+    neutral={**BERT_NEUTRAL, **neutral("summary_activation summary_type summary_use_proj")},
 )
 ALBERT_LAYER = "encoder.albert_layer_groups.0.albert_layers.0"  # whose weights all layers have
 ALBERT_BLOCK = ("attention.dense", "attention.LayerNorm", "ffn", "ffn_output", "full_layer_layer_norm")
 ALBERT = TextMapping(
     classes=("Albert",),
     config=_albert_config,
-    encoder=lambda _config: (
+    encoder=(
         *embedding_rules("predictions.decoder.weight"),
         Rule("bert.embedding.projection", "encoder.embedding_hidden_mapping_in"),
         *block_rules(LAYERS, ALBERT_LAYER, [f"attention.{part}" for part in QUERY_KEY_VALUE], *ALBERT_BLOCK),
@@ -242,17 +255,19 @@ ALBERT = TextMapping(
     ),
     prefixes=("albert.",),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "predictions.*", "sop_*", "classifier.*", "qa_outputs.*"),
+    neutral=ALBERT_NEUTRAL,
 )
 DISTILBERT = TextMapping(
     classes=("DistilBert",),
     config=_distilbert_config,
-    encoder=lambda _config: (*embedding_rules("vocab_projector.weight"), *DISTILBERT_LAYERS),
+    encoder=(*embedding_rules("vocab_projector.weight"), *DISTILBERT_LAYERS),
     heads=usual_heads(
         masked_rules("vocab_transform", "vocab_layer_norm", "vocab_projector"),
         (Rule("pooler.dense", "pre_classifier"), CLASSIFIER),
     ),
     prefixes=("distilbert.",),
     ignored=("*position_ids", "vocab_*", "pre_classifier.*", "classifier.*", "qa_outputs.*"),
+    neutral={**ENCODER, **neutral("sinusoidal_pos_embds tie_weights_")},
 )
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
@@ -322,7 +337,7 @@ def _modernbert_dense(ours: str) -> tuple[Rule, Rule]:
 MODERNBERT = TextMapping(
     classes=("ModernBert",),
     config=_modernbert_config,
-    encoder=lambda _config: MODERNBERT_RULES,
+    encoder=MODERNBERT_RULES,
     heads={
         BARE: (),
         MASKED: masked_rules("head.dense", "head.norm", "decoder"),
@@ -332,6 +347,7 @@ MODERNBERT = TextMapping(
     },
     prefixes=("model.",),
     ignored=("*position_ids", "head.*", "decoder.*", "classifier.*"),
+    neutral=MODERNBERT_NEUTRAL,
 )
 
 # Members of config.json that must be there, or not: their default, and the supported values.
@@ -341,10 +357,6 @@ DEBERTA_NEEDS: Mapping[str, tuple[object, Sequence[object]]] = {
     "share_att_key": (False, [True]),
     "norm_rel_ebd": ("none", ["layer_norm"]),
     "position_biased_input": (True, [False]),
-}
-DEBERTA_NEUTRAL = {
-    **ENCODER,
-    **neutral("pooler_hidden_size", type_vocab_size=(0,), conv_kernel_size=(0,)),
 }
 
 
@@ -367,10 +379,16 @@ def _deberta_config(folder: Folder, special: SpecialIds) -> DebertaConfig:
     )
 
 
+def _with_predictions(folder: Folder, mapping: TextMapping) -> TextMapping:
+    """Choose the weights of the masked-token head, of which `legacy` of config.json tells the kind."""
+    newer = masked_rules(*(f"lm_predictions.lm_head{name}" for name in (".dense", ".LayerNorm", "")))
+    return mapping if folder.config.get("legacy", True) else replace(mapping, heads={**mapping.heads, MASKED: newer})
+
+
 DEBERTA = TextMapping(
     classes=("DebertaV2",),
     config=_deberta_config,
-    encoder=lambda _config: (
+    encoder=(
         Rule("bert.embedding.tokens.weight", "embeddings.word_embeddings.weight", others=["cls.predictions.decoder.weight"]),
         Rule("bert.embedding.projection", "embeddings.embed_proj"),
         Rule("bert.embedding.norm", "embeddings.LayerNorm"),
@@ -381,23 +399,6 @@ DEBERTA = TextMapping(
     heads=usual_heads(BERT_PREDICTIONS),
     prefixes=("deberta.",),
     ignored=("*embeddings.position_*", "*pooler.*", "*_predictions.*", "cls.*", "classifier.*", "qa_outputs.*"),
+    neutral={**ENCODER, **neutral("pooler_hidden_size", type_vocab_size=(0,), conv_kernel_size=(0,))},
+    adapt=_with_predictions,
 )
-DEBERTA_V3_PREDICTIONS = masked_rules(
-    "lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm", "lm_predictions.lm_head"
-)
-
-
-def load_ernie(folder: Folder) -> TextCheckpoint:
-    """Load an ERNIE (Sun et al. 2019, 2021), like `load_text`; without a task's number, all tokens are of the first task."""
-    if not flag(folder, "use_task_id", False):
-        return load_text(folder, ERNIE)
-    tasks, tables = integer(folder, "task_type_vocab_size", 3), ("position_embeddings", "task_type_embeddings")
-    places, kinds = (f"embeddings.{name}.weight" for name in tables)
-    rule = Rule("bert.embedding.positions.weight", places, kinds, change=lambda rows: rows[:-tasks] + rows[-tasks])
-    return load_text(folder, replace(ERNIE, encoder=lambda config: (rule, *ERNIE.encoder(config))))
-
-
-def load_deberta(folder: Folder) -> TextCheckpoint:
-    """Load a DeBERTa, like `load_text`; `legacy` of config.json says which weights its masked-token head has."""
-    predictions = BERT_PREDICTIONS if folder.config.get("legacy", True) else DEBERTA_V3_PREDICTIONS
-    return load_text(folder, replace(DEBERTA, heads={**DEBERTA.heads, MASKED: predictions}))

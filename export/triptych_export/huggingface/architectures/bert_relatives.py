@@ -18,27 +18,22 @@ from triptych_export.huggingface.architectures.bert import (
     BERT_PREDICTIONS,
     DENSE_CLASSIFIER,
     LAYERS,
+    NEXT_SENTENCE,
     QUERY_KEY_VALUE,
     ROBERTA,
     bert_config,
     embedding_rules,
     usual_heads,
 )
-from triptych_export.huggingface.checkpoint.config import ANSWER, PRETRAINING, TEXT, activation, integer
+from triptych_export.huggingface.checkpoint.config import TEXT, activation, integer
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
-from triptych_export.huggingface.checkpoint.text import SpecialIds, TextMapping, load_text
+from triptych_export.huggingface.checkpoint.text import SpecialIds, TextMapping
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_export.huggingface.tokenizers.tokenizer import named_classes
-from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.bert import BertConfig, EncoderConfig
 
-IBERT_NEUTRAL = {**BERT_NEUTRAL, **neutral("force_dequant", quant_mode=(False,))}
-SQUEEZE_NEUTRAL = {  # shapes of weights say how many groups there are
-    **BERT_NEUTRAL,
-    **neutral("embedding_size q_groups k_groups v_groups post_attention_groups intermediate_groups output_groups"),
-}
-ROFORMER_NEUTRAL = {**BERT_NEUTRAL, **neutral(rotary_value=(False,))}
-BIG_BIRD_NEUTRAL = {**BERT_NEUTRAL, **neutral(rescale_embeddings=(False,), use_bias=(True,))}
+# Shapes of weights say how many groups there are.
+SQUEEZE_GROUPS = "q_groups k_groups v_groups post_attention_groups intermediate_groups output_groups"
 SQUEEZE_EPSILON = 1e-12  # of the layers' norms, whatever config.json says
 SPARSE, FULL = "block_sparse", "original_full"
 
@@ -50,7 +45,7 @@ def _megatron_config(folder: Folder, special: SpecialIds) -> BertConfig:
 def _megatron_rules(config: EncoderConfig) -> Sequence[Rule]:
     block = ("attention.output.dense", "attention.ln", "intermediate.dense", "output.dense", "ln")
     own = block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *block)
-    return Rule("bert.norm", "encoder.ln"), *own, *BERT.encoder(config)
+    return Rule("bert.norm", "encoder.ln"), *own, *BERT.encoder_rules(config)
 
 
 MEGATRON = replace(BERT, classes=("MegatronBert",), config=_megatron_config, encoder=_megatron_rules)
@@ -88,7 +83,14 @@ def _whole(inputs: int, weight: Tensor) -> Tensor:
     return whole
 
 
-SQUEEZE = replace(BERT, classes=("SqueezeBert",), config=_squeeze_config, encoder=_squeeze_rules, prefixes=("transformer.",))
+SQUEEZE = replace(
+    BERT,
+    classes=("SqueezeBert",),
+    config=_squeeze_config,
+    encoder=_squeeze_rules,
+    prefixes=("transformer.",),
+    neutral={**BERT_NEUTRAL, **neutral(f"embedding_size {SQUEEZE_GROUPS}")},
+)
 
 
 def _roformer_config(folder: Folder, special: SpecialIds) -> BertConfig:
@@ -103,7 +105,7 @@ def _roformer_rules(config: EncoderConfig) -> Sequence[Rule]:
     return (
         Rule("bert.embedding.projection", "embeddings_project"),
         Rule(f"{LAYERS}.attention.query_key_value", *inputs, change=change),
-        *BERT.encoder(config),
+        *BERT.encoder_rules(config),
     )
 
 
@@ -113,6 +115,14 @@ def _neighbours_apart(heads: int, rows: Tensor) -> Tensor:
     return torch.cat((parts[:2].transpose(2, 3).flatten(0, 3), parts[2].flatten(0, 2)))
 
 
+def _check_tokenizer(folder: Folder, mapping: TextMapping) -> TextMapping:
+    """Refuse a RoFormer with RoFormer's own tokenizer."""
+    if (named := [*named_classes(folder), "RoFormerTokenizer"][0]).startswith("RoFormer"):
+        fault = f"tokenizer_class: {named!r} is not supported: it cuts texts into words with a dictionary (jieba)"
+        raise SourceError(f"{folder.path}: {fault}, which is not in tokenizer.json; supported: BertTokenizer")
+    return mapping
+
+
 ROFORMER = TextMapping(
     classes=("RoFormer",),
     config=_roformer_config,
@@ -120,19 +130,9 @@ ROFORMER = TextMapping(
     heads=usual_heads(BERT_PREDICTIONS, DENSE_CLASSIFIER),
     prefixes=("roformer.",),
     ignored=("*embed_positions.weight", *BERT.ignored),
+    neutral={**BERT_NEUTRAL, **neutral(rotary_value=(False,))},
+    adapt=_check_tokenizer,
 )
-
-
-def load_roformer(folder: Folder) -> TextCheckpoint:
-    """Load a RoFormer, like `load_text`, whose tokenizer is not RoFormer's own.
-
-    Raises:
-        SourceError: it is; or as `load_text`.
-    """
-    if (named := [*named_classes(folder), "RoFormerTokenizer"][0]).startswith("RoFormer"):
-        fault = f"tokenizer_class: {named!r} is not supported: it cuts texts into words with a dictionary (jieba)"
-        raise SourceError(f"{folder.path}: {fault}, which is not in tokenizer.json; supported: BertTokenizer")
-    return load_text(folder, ROFORMER)
 
 
 def _big_bird_config(folder: Folder, special: SpecialIds) -> BertConfig:
@@ -153,7 +153,7 @@ def _big_bird_config(folder: Folder, special: SpecialIds) -> BertConfig:
 
 def _big_bird_rules(config: EncoderConfig) -> Sequence[Rule]:
     own = embedding_rules("cls.predictions.decoder.weight", positions=lambda rows: rows[: config.max_positions])
-    return *own, *BERT.encoder(config)
+    return *own, *BERT.encoder_rules(config)
 
 
 BIG_BIRD = replace(
@@ -161,15 +161,13 @@ BIG_BIRD = replace(
     classes=("BigBird",),
     config=_big_bird_config,
     encoder=_big_bird_rules,
-    heads={
-        **{head: rules for head, rules in BERT.heads.items() if head != ANSWER},
-        PRETRAINING: (Rule("pooler.dense", "pooler"), *BERT.heads[PRETRAINING]),
-        TEXT: DENSE_CLASSIFIER,
-    },
+    heads=usual_heads(BERT_PREDICTIONS, DENSE_CLASSIFIER, (Rule("pooler.dense", "pooler"), *NEXT_SENTENCE), span=()),
+    neutral={**BERT_NEUTRAL, **neutral(rescale_embeddings=(False,), use_bias=(True,))},
 )
 IBERT = replace(
     ROBERTA,
     classes=("IBert",),
     prefixes=("ibert.",),
     ignored=(*ROBERTA.ignored, "*_integer", "*_scaling_factor", "*.x_min", "*.x_max", "*.shift"),
+    neutral={**BERT_NEUTRAL, **neutral("force_dequant", quant_mode=(False,))},
 )

@@ -22,7 +22,7 @@ from triptych_export.huggingface.architectures.zero_shot import Prompts
 from triptych_export.huggingface.checkpoint.config import ENCODER_DECODER, TEXT, TOKENS, check_members
 from triptych_export.huggingface.checkpoint.sentence_transformers import MODULES
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
-from triptych_export.huggingface.checkpoint.text import load_text
+from triptych_export.huggingface.checkpoint.text import TextMapping, load_text
 from triptych_export.huggingface.folder import TIMM_WRAPPER, Folder, Neutral
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
@@ -43,34 +43,35 @@ TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], Translation
     "t5": (t5.load_t5, ENCODER_DECODER),
     "umt5": (t5.load_t5, t5.UMT5_NEUTRAL),
 }
-_ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
-_GTE = partial(load_text, mapping=rotary_encoders.GTE), rotary_encoders.GTE_NEUTRAL
+TEXTS: Mapping[str, TextMapping] = {
+    "albert": bert.ALBERT,
+    "bert": bert.BERT,
+    "big_bird": bert_relatives.BIG_BIRD,
+    "camembert": bert.ROBERTA,
+    "data2vec-text": bert.ROBERTA,
+    "deberta-v2": bert.DEBERTA,
+    "distilbert": bert.DISTILBERT,
+    "electra": bert.ELECTRA,
+    "ernie": bert.ERNIE,
+    "gte": rotary_encoders.GTE,
+    "ibert": bert_relatives.IBERT,
+    "jina_embeddings_v3": rotary_encoders.JINA,
+    "megatron-bert": bert_relatives.MEGATRON,
+    "modernbert": bert.MODERNBERT,
+    "mpnet": bert.MPNET,
+    "new": rotary_encoders.GTE,  # in its authors' files
+    "nomic_bert": rotary_encoders.NOMIC_BERT,
+    "roberta": bert.ROBERTA,
+    "roberta-prelayernorm": bert.ROBERTA_PRELAYERNORM,
+    "roformer": bert_relatives.ROFORMER,
+    "squeezebert": bert_relatives.SQUEEZE,
+    "xlm-roberta": bert.ROBERTA,
+    "xlm-roberta-xl": bert.XLM_ROBERTA_XL,
+}
 Loaders = Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint | GenerationSource], Neutral]]
 TEXT_LOADERS: Loaders = {
-    "albert": (partial(load_text, mapping=bert.ALBERT), bert.ALBERT_NEUTRAL),
-    "bert": (partial(load_text, mapping=bert.BERT), bert.BERT_NEUTRAL),
-    "big_bird": (partial(load_text, mapping=bert_relatives.BIG_BIRD), bert_relatives.BIG_BIRD_NEUTRAL),
-    "camembert": _ROBERTA,
-    "data2vec-text": _ROBERTA,
-    "deberta-v2": (bert.load_deberta, bert.DEBERTA_NEUTRAL),
-    "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
-    "electra": (partial(load_text, mapping=bert.ELECTRA), bert.ELECTRA_NEUTRAL),
-    "ernie": (bert.load_ernie, bert.ERNIE_NEUTRAL),
-    "eurobert": (rotary_encoders.load_eurobert, rotary_encoders.EUROBERT_NEUTRAL),
-    "gte": _GTE,
-    "ibert": (partial(load_text, mapping=bert_relatives.IBERT), bert_relatives.IBERT_NEUTRAL),
-    "jina_embeddings_v3": (partial(load_text, mapping=rotary_encoders.JINA), bert.BERT_NEUTRAL),
-    "megatron-bert": (partial(load_text, mapping=bert_relatives.MEGATRON), bert.BERT_NEUTRAL),
-    "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
-    "mpnet": (partial(load_text, mapping=bert.MPNET), bert.MPNET_NEUTRAL),
-    "new": _GTE,  # in its authors' files
-    "nomic_bert": (partial(load_text, mapping=rotary_encoders.NOMIC_BERT), rotary_encoders.NOMIC_NEUTRAL),
-    "roberta": _ROBERTA,
-    "roberta-prelayernorm": (partial(load_text, mapping=bert.ROBERTA_PRELAYERNORM), bert.BERT_NEUTRAL),
-    "roformer": (bert_relatives.load_roformer, bert_relatives.ROFORMER_NEUTRAL),
-    "squeezebert": (partial(load_text, mapping=bert_relatives.SQUEEZE), bert_relatives.SQUEEZE_NEUTRAL),
-    "xlm-roberta": _ROBERTA,
-    "xlm-roberta-xl": (partial(load_text, mapping=bert.XLM_ROBERTA_XL), bert.BERT_NEUTRAL),
+    **{name: (partial(load_text, mapping=mapping), mapping.neutral) for name, mapping in TEXTS.items()},
+    "eurobert": (partial(load_states, mapping=rotary_encoders.EUROBERT), rotary_encoders.EUROBERT.neutral),
 }
 LOADERS: Loaders = {
     **TEXT_LOADERS,

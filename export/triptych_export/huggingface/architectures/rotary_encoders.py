@@ -8,15 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from triptych_export.huggingface.architectures.bert import CLASSIFIER, LAYERS, POOLER, ROBERTA, embedding_rules, masked_rules
+from triptych_export.huggingface.architectures.bert import (
+    CLASSIFIER,
+    LAYERS,
+    ROBERTA,
+    embedding_rules,
+    masked_rules,
+    usual_heads,
+)
 from triptych_export.huggingface.architectures.decoder_config import check_number, llama_members, rotary
-from triptych_export.huggingface.architectures.decoders import HEAD_NEUTRAL, load_states
+from triptych_export.huggingface.architectures.decoders import HEAD_NEUTRAL
 from triptych_export.huggingface.architectures.llama_decoders import LLAMAS
 from triptych_export.huggingface.checkpoint.config import BARE, ENCODER, MASKED, TEXT, TOKENS, activation, integer
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, split_rules
 from triptych_export.huggingface.checkpoint.text import SpecialIds, TextMapping, encoder_members
 from triptych_export.huggingface.folder import Folder, neutral
-from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.bert import BertConfig, EncoderConfig
 
 # Names of sizes in its authors' files.
@@ -111,16 +117,6 @@ def _rotary_members(folder: Folder, default: float, base: str) -> dict[str, Any]
     return {"theta": theta, "rotary_divisor": scaling.factor if scaling else 1.0}
 
 
-def _nomic_rules(_config: EncoderConfig) -> Sequence[Rule]:
-    layer, block = "encoder.layers.{i}", ("attn.out_proj", "norm1", "mlp.fc11", "mlp.fc2", "norm2")
-    return (
-        Rule("bert.embedding.norm", "emb_ln"),
-        *embedding_rules("cls.predictions.decoder.weight"),
-        Rule(f"{LAYERS}.feedforward.gate", f"{layer}.mlp.fc12"),
-        *block_rules(LAYERS, layer, ["attn.Wqkv"], *block),
-    )
-
-
 def _gte_rules(config: EncoderConfig) -> Sequence[Rule]:
     layer, inner = "encoder.layer.{i}", f"{LAYERS}.feedforward"
     block = ("attention.o_proj", "attn_ln", "mlp.up_gate_proj", "mlp.down_proj", "mlp_ln")
@@ -137,50 +133,45 @@ def _gte_rules(config: EncoderConfig) -> Sequence[Rule]:
     )
 
 
-def _jina_rules(_config: EncoderConfig) -> Sequence[Rule]:
-    block = ("mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2")
-    return (
-        Rule("bert.embedding.norm", "emb_ln"),
-        *embedding_rules("lm_head.decoder.weight"),
-        *block_rules(LAYERS, "encoder.layers.{i}", ["mixer.Wqkv"], *block),
-    )
-
-
+NOMIC_LAYER, NOMIC_BLOCK = "encoder.layers.{i}", ("attn.out_proj", "norm1", "mlp.fc11", "mlp.fc2", "norm2")
 NOMIC_BERT = TextMapping(
     classes=("NomicBert",),
     config=_nomic_config,
-    encoder=_nomic_rules,
-    heads={
-        BARE: (),
-        MASKED: masked_rules(
-            *("cls.predictions.transform.dense", "cls.predictions.transform.layer_norm"),
-            *("cls.predictions.decoder", "cls.predictions.bias"),
-        ),
-        TEXT: (POOLER, CLASSIFIER),
-        TOKENS: (CLASSIFIER,),
-    },
+    encoder=(
+        Rule("bert.embedding.norm", "emb_ln"),
+        *embedding_rules("cls.predictions.decoder.weight"),
+        Rule(f"{LAYERS}.feedforward.gate", f"{NOMIC_LAYER}.mlp.fc12"),
+        *block_rules(LAYERS, NOMIC_LAYER, ["attn.Wqkv"], *NOMIC_BLOCK),
+    ),
+    heads=usual_heads(
+        masked_rules(*(f"cls.predictions.{name}" for name in ("transform.dense", "transform.layer_norm", "decoder", "bias"))),
+        span=(),
+    ),
     prefixes=("nomic_bert.",),
     ignored=("*inv_freq", "*pooler.*", "cls.*", "classifier.*"),
+    neutral=NOMIC_NEUTRAL,
 )
 GTE = TextMapping(
     classes=("Gte", "New"),
     config=_gte_config,
     encoder=_gte_rules,
-    heads={
-        BARE: (),
-        MASKED: masked_rules("lm_head.dense", "lm_head.norm", "lm_head.decoder"),
-        TEXT: (POOLER, CLASSIFIER),
-        TOKENS: (CLASSIFIER,),
-    },
+    heads=usual_heads(masked_rules("lm_head.dense", "lm_head.norm", "lm_head.decoder"), span=()),
     prefixes=("gte.", "new."),
     ignored=("*inv_freq", "*position_ids", "*pooler.*", "lm_head.*", "classifier.*"),
+    neutral=GTE_NEUTRAL,
 )
-JINA = replace(ROBERTA, classes=("JinaEmbeddingsV3",), config=_jina_config, encoder=_jina_rules, prefixes=("roberta.",))
-
-
-def load_eurobert(folder: Folder) -> TextCheckpoint:
-    """Load a EuroBERT: a Llama that attends in both directions."""
-    return load_states(folder, EUROBERT)
+JINA_BLOCK = ("mixer.out_proj", "norm1", "mlp.fc1", "mlp.fc2", "norm2")
+JINA = replace(
+    ROBERTA,
+    classes=("JinaEmbeddingsV3",),
+    config=_jina_config,
+    encoder=(
+        Rule("bert.embedding.norm", "emb_ln"),
+        *embedding_rules("lm_head.decoder.weight"),
+        *block_rules(LAYERS, "encoder.layers.{i}", ["mixer.Wqkv"], *JINA_BLOCK),
+    ),
+    prefixes=("roberta.",),
+)
 
 
 def _eurobert_members(folder: Folder) -> Mapping[str, Any]:
@@ -196,7 +187,7 @@ def _eurobert_members(folder: Folder) -> Mapping[str, Any]:
 
 
 EUROBERT_POOLINGS = {"bos": "cls", "mean": "mean", "late": "late"}
-EUROBERT = replace(
+EUROBERT = replace(  # a Llama that attends in both directions
     LLAMAS["llama"],
     architecture="EuroBertModel",
     members=_eurobert_members,
@@ -206,5 +197,5 @@ EUROBERT = replace(
         TEXT: (Rule("pooler.dense", "dense"), CLASSIFIER),
         TOKENS: (CLASSIFIER,),
     },
+    neutral={**LLAMAS["llama"].neutral, **HEAD_NEUTRAL, **neutral("classifier_pooling mask_token_id clf_pooling")},
 )
-EUROBERT_NEUTRAL = {**EUROBERT.neutral, **HEAD_NEUTRAL, **neutral("classifier_pooling mask_token_id clf_pooling")}

@@ -30,7 +30,7 @@ from triptych_export.huggingface.checkpoint.sentence_transformers import (
     read_sentence_settings,
 )
 from triptych_export.huggingface.checkpoint.weights import open_weights
-from triptych_export.huggingface.folder import CONFIG, Folder
+from triptych_export.huggingface.folder import CONFIG, Folder, Neutral
 from triptych_export.huggingface.tokenizers.special_tokens import read_special_tokens
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
 from triptych_training.checkpoints.encoder import TextCheckpoint, make_bert
@@ -134,10 +134,17 @@ class TextMapping:
 
     classes: tuple[str, ...]  # prefixes of the class names, such as "Bert" of BertForMaskedLM
     config: Callable[[Folder, SpecialIds], EncoderConfig]  # reads the model's shape from config.json
-    encoder: Callable[[EncoderConfig], Sequence[Rule]]  # makes the encoder's rules, given the shape
+    encoder: Sequence[Rule] | Callable[[EncoderConfig], Sequence[Rule]]  # the encoder's rules, or what makes them of the shape
     heads: Mapping[str, Sequence[Rule]]  # rules of each supported head, by the suffix of its class name
     prefixes: tuple[str, ...]  # optional leading parts of the encoder's tensor names
     ignored: tuple[str, ...]  # patterns of weights that only other heads need
+    neutral: Neutral  # members of config.json that change no result
+    # What a folder's files change in the description; raises SourceError if they are not supported.
+    adapt: Callable[[Folder, "TextMapping"], "TextMapping"] = lambda _, mapping: mapping
+
+    def encoder_rules(self, config: EncoderConfig) -> Sequence[Rule]:
+        """Return the rules of an encoder of this shape."""
+        return self.encoder(config) if callable(self.encoder) else self.encoder
 
 
 def encoder_members(
@@ -178,7 +185,7 @@ def load_text(folder: Folder, mapping: TextMapping) -> TextCheckpoint:
     Raises:
         SourceError: the head is not supported, or files are missing, damaged or contradict each other.
     """
-    sentences = read_sentence_settings(folder)
+    mapping, sentences = mapping.adapt(folder, mapping), read_sentence_settings(folder)
     head = BARE if sentences else find_head(folder, mapping.classes, list(mapping.heads))
     tokenizer = text_tokenizer(folder)
     special = special_ids(folder, tokenizer, masks=head in (MASKED, PRETRAINING))
@@ -186,7 +193,7 @@ def load_text(folder: Folder, mapping: TextMapping) -> TextCheckpoint:
     independent = head == TEXT and is_independent(folder, len(labels))
     options = len(labels), independent, head == PRETRAINING
     model = make_model(folder, lambda: make_bert(HEADS[head], mapping.config(folder, special), *options))
-    rules = [*mapping.encoder(model.config), *mapping.heads[head]]
+    rules = [*mapping.encoder_rules(model.config), *mapping.heads[head]]
     load_rules(model, open_weights(folder.path), rules, mapping.ignored, mapping.prefixes)
     return assemble(folder, model, tokenizer, sentences or classifier_settings(folder), labels)
 
