@@ -14,7 +14,13 @@ import torch
 import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForImageClassification, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+)
 
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
@@ -22,19 +28,20 @@ from triptych_export.families.generation import GenerationFamily
 from triptych_export.families.image import ImageFamily
 from triptych_export.families.text import TextFamily
 from triptych_export.families.translation import TranslationFamily
+from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.adapters import merge_adapter
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import LFS, Folder
 from triptych_export.loading import Opened, open_checkpoint
 from triptych_serving.bundle.manifest import FILE_NAME
-from triptych_training.checkpoints.encoder import ImageCheckpoint
+from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
 
 from ..fixtures.decoders import CHAT, END, TEMPLATE, small_decoder
 from ..fixtures.huggingface import small_model
-from ..fixtures.json_files import edit_json, write_json
+from ..fixtures.json_files import edit_json, write_json, write_pooling
 from .test_huggingface_images import QUICK, save
 from .test_huggingface_images import build as build_images
-from .test_huggingface_text import BERT, ROBERTA, write_modules
+from .test_huggingface_text import BERT, ROBERTA
 from .test_huggingface_text import build as build_text
 from .text_checkpoints import save_checkpoint
 
@@ -54,14 +61,40 @@ def adapt(model: Any, folder: Path, **settings: Any) -> Path:
     return folder
 
 
-def decoder(tmp_path: Path, variant: str = "llama", **settings: Any) -> Path:
+def base_decoder(tmp_path: Path, variant: str = "llama", tokens: int = 0) -> Any:
+    """Save a base model; return it as transformers has it, with vectors for so many tokens."""
     small_decoder(variant, tmp_path / "base")
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    if tokens:
+        model.resize_token_embeddings(tokens)
+    return model
+
+
+def decoder(tmp_path: Path, variant: str = "llama", tokens: int = 0, **settings: Any) -> Path:
+    model = base_decoder(tmp_path, variant, tokens)
     return adapt(model, tmp_path / "adapter", **{"task_type": "CAUSAL_LM", "target_modules": LLAMA, **settings})
+
+
+def base_bert(folder: Path, head: str = "Model") -> Path:
+    save_checkpoint(build_text(BERT, head), BERT.tokenizer(), folder)
+    return folder
 
 
 def merged(folder: Path, tmp_path: Path, **options: Any) -> Opened:
     return open_checkpoint(str(folder), ExportOptions(tmp_path, **options), tmp_path / "scratch")
+
+
+def merged_decoder(folder: Path, tmp_path: Path) -> GenerationSource:
+    family = merged(folder, tmp_path).family
+    assert isinstance(family, GenerationFamily)
+    return family.source
+
+
+def merged_text(folder: Path, tmp_path: Path) -> TextCheckpoint:
+    opened = merged(folder, tmp_path)
+    assert COMPARED in opened.origin["original"]
+    assert isinstance(opened.family, TextFamily)
+    return opened.family.checkpoint
 
 
 @pytest.mark.parametrize(
@@ -92,47 +125,35 @@ def test_decoders_compute_what_they_compute_with_peft(variant: str, settings: di
         ("llama odd", 365, {"trainable_token_indices": {"embed_tokens": [361], "lm_head": [361]}}),
         ("qwen2", 360, {"target_modules": ["q_proj", "embed_tokens"], "ensure_weight_tying": True}),
         ("qwen2", 371, {"target_modules": ["q_proj", "embed_tokens"]}),
+        ("llama", 371, {"modules_to_save": ["embed_tokens", "lm_head"]}),
     ],
 )
 def test_vectors_of_tokens_are_adapted(variant: str, tokens: int, settings: dict[str, Any], tmp_path: Path) -> None:
-    small_decoder(variant, tmp_path / "base")
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
-    model.resize_token_embeddings(tokens)
-    adapter = adapt(model, tmp_path / "adapter", **{"task_type": "CAUSAL_LM", "target_modules": LLAMA, **settings})
+    adapter = decoder(tmp_path, variant, tokens, **settings)
     ids = torch.tensor([[1, 2, 300, tokens - 3, tokens - 4, 9]])
-    base = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     base.resize_token_embeddings(tokens)
     with torch.inference_mode():
         wanted = peft.PeftModel.from_pretrained(base, str(adapter)).eval()(ids).logits
-        family = merged(adapter, tmp_path).family
-        assert isinstance(family, GenerationFamily)
-        found = family.source.model(ids)
+        found = merged_decoder(adapter, tmp_path).model(ids)
     torch.testing.assert_close(found, wanted[..., : found.shape[-1]], rtol=0, atol=1e-3)
 
 
 def test_added_tokens_whose_embeddings_were_not_saved(tmp_path: Path) -> None:
     """peft saves them only where it can read the base model's size."""
-    small_decoder("qwen2", tmp_path / "base")
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
-    model.resize_token_embeddings(363)
-    settings = {"target_modules": LLAMA, "trainable_token_indices": [360, 361, 362]}
-    adapter = adapt(model, tmp_path / "adapter", task_type="CAUSAL_LM", **settings)
+    adapter = decoder(tmp_path, "qwen2", 363, trainable_token_indices=[360, 361, 362])
     weights = load_file(adapter / "adapter_model.safetensors")
     kept = {name: tensor for name, tensor in weights.items() if "base_layer" not in name and "lm_head" not in name}
     assert kept.keys() < weights.keys()
     save_file(kept, adapter / "adapter_model.safetensors")
-    family = merged(adapter, tmp_path).family
-    assert isinstance(family, GenerationFamily)
-    assert family.source.model.config.vocabulary_size == 363
+    assert merged_decoder(adapter, tmp_path).model.config.vocabulary_size == 363
 
 
 def test_other_kinds_of_adapters_are_merged(tmp_path: Path) -> None:
-    small_decoder("llama", tmp_path / "base")
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     settings = peft.IA3Config(
         task_type="CAUSAL_LM", target_modules=LLAMA, feedforward_modules=["down_proj"], init_ia3_weights=False
     )
-    peft.get_peft_model(model, settings).save_pretrained(tmp_path / "adapter")
+    peft.get_peft_model(base_decoder(tmp_path), settings).save_pretrained(tmp_path / "adapter")
     assert COMPARED in merged(tmp_path / "adapter", tmp_path).origin["original"]
 
 
@@ -152,30 +173,14 @@ def test_settings_of_the_adapter_precede_those_of_other_files_of_the_base_model(
     (tmp_path / "base/chat_template.jinja").write_text("of the base model", encoding="utf-8")
     write_json(tmp_path / "base/special_tokens_map.json", {"eos_token": END, "bos_token": END})
     write_json(tmp_path / "base/generation_config.json", {"eos_token_id": 0, "max_length": 30})
-    family = merged(adapter, tmp_path).family
-    assert isinstance(family, GenerationFamily)
-    source = family.source
+    source = merged_decoder(adapter, tmp_path)
     assert (source.template, source.variables["eos_token"], source.ends) == ("of the base model", END, (0,))
     shutil.rmtree(tmp_path / "scratch")
     write_json(adapter / "tokenizer_config.json", {"eos_token": CHAT[1], "chat_template": TEMPLATE})
     write_json(adapter / "generation_config.json", {"eos_token_id": 2, "max_length": 20})
-    family = merged(adapter, tmp_path).family
-    assert isinstance(family, GenerationFamily)
-    source = family.source
+    source = merged_decoder(adapter, tmp_path)
     assert (source.template, dict(source.variables), source.ends) == (TEMPLATE, {"eos_token": CHAT[1]}, (2,))
     assert source.generation["max_length"] == 20
-
-
-def test_tokens_that_were_added_before_the_training_are_kept(tmp_path: Path) -> None:
-    small_decoder("llama", tmp_path / "base")
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
-    model.resize_token_embeddings(371)
-    adapter = adapt(
-        model, tmp_path / "adapter", task_type="CAUSAL_LM", target_modules=LLAMA, modules_to_save=["embed_tokens", "lm_head"]
-    )
-    family = merged(adapter, tmp_path).family
-    assert isinstance(family, GenerationFamily)
-    assert family.source.model.config.vocabulary_size == 371
 
 
 @pytest.mark.parametrize(("family", "own_config"), [(BERT, False), (ROBERTA, True)])
@@ -187,50 +192,29 @@ def test_the_head_of_a_classifier_comes_from_the_adapter(family: Any, own_config
     if own_config:
         model.config.quantization_config = {"load_in_4bit": True}  # of the training
         write_json(adapter / "config.json", {**model.config.to_dict(), "architectures": ["RobertaForSequenceClassification"]})
-    opened = merged(adapter, tmp_path)
-    assert COMPARED in opened.origin["original"]
-    assert isinstance(opened.family, TextFamily)
     labels = [f"class {place}" if own_config else f"LABEL_{place}" for place in range(5)]
-    assert opened.family.checkpoint.labels == tuple(labels)
+    assert merged_text(adapter, tmp_path).labels == tuple(labels)
 
 
 def test_a_decoder_may_have_a_classifier(tmp_path: Path) -> None:
     small_decoder("llama", tmp_path / "base")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=3)
-    opened = merged(adapt(model, tmp_path / "adapter", task_type="SEQ_CLS", target_modules=LLAMA), tmp_path)
-    assert COMPARED in opened.origin["original"]
-    assert isinstance(opened.family, TextFamily)
-    assert opened.family.checkpoint.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    adapter = adapt(model, tmp_path / "adapter", task_type="SEQ_CLS", target_modules=LLAMA)
+    assert merged_text(adapter, tmp_path).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
 def test_a_sentence_encoder_keeps_its_pooling(tmp_path: Path) -> None:
-    save_checkpoint(build_text(BERT, "Model"), BERT.tokenizer(), tmp_path / "base")
-    model = AutoModel.from_pretrained(tmp_path / "base")
+    model = AutoModel.from_pretrained(base_bert(tmp_path / "base"))
     adapter = adapt(model, tmp_path / "adapter", task_type="FEATURE_EXTRACTION", target_modules=["key"])
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    members = [
-        {"idx": place, "path": path, "type": f"sentence_transformers.models.{name}"}
-        for place, (path, name) in enumerate(modules)
-    ]
-    (adapter / "modules.json").write_text(json.dumps(members), encoding="utf-8")
-    (adapter / "1_Pooling").mkdir()
-    write_json(adapter / "1_Pooling/config.json", {"word_embedding_dimension": 24, "pooling_mode_cls_token": True})
-    opened = merged(adapter, tmp_path)
-    assert COMPARED in opened.origin["original"]
-    assert isinstance(opened.family, TextFamily)
-    assert opened.family.checkpoint.pooling == "cls"
+    write_pooling(adapter, {"word_embedding_dimension": 24, "pooling_mode_cls_token": True})
+    assert merged_text(adapter, tmp_path).pooling == "cls"
 
 
 def test_a_sentence_encoder_with_a_classifier_is_a_classifier(tmp_path: Path) -> None:
-    save_checkpoint(build_text(BERT, "Model"), BERT.tokenizer(), tmp_path / "base")
-    write_modules(tmp_path / "base", [("", "Transformer"), ("1_Pooling", "Pooling")])
-    (tmp_path / "base/1_Pooling").mkdir()
-    write_json(tmp_path / "base/1_Pooling/config.json", {"pooling_mode": "mean"})
+    write_pooling(base_bert(tmp_path / "base"), {"pooling_mode": "mean"})
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=3)
-    opened = merged(adapt(model, tmp_path / "adapter", task_type="SEQ_CLS", target_modules=["key"]), tmp_path)
-    assert COMPARED in opened.origin["original"]
-    assert isinstance(opened.family, TextFamily)
-    assert len(opened.family.checkpoint.labels) == 3
+    adapter = adapt(model, tmp_path / "adapter", task_type="SEQ_CLS", target_modules=["key"])
+    assert len(merged_text(adapter, tmp_path).labels) == 3
 
 
 def test_translation_models_and_image_classifiers_can_be_adapted(tmp_path: Path) -> None:
@@ -359,10 +343,8 @@ def test_weights_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -> N
 
 
 def test_prompts_are_no_weights_to_merge(tmp_path: Path) -> None:
-    small_decoder("llama", tmp_path / "base")
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     settings = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
-    peft.get_peft_model(model, settings).save_pretrained(tmp_path / "adapter")
+    peft.get_peft_model(base_decoder(tmp_path), settings).save_pretrained(tmp_path / "adapter")
     with pytest.raises(SourceError, match="PROMPT_TUNING changes no weights, and cannot be merged into a model"):
         merged(tmp_path / "adapter", tmp_path)
 
@@ -375,8 +357,7 @@ def test_an_adapter_that_merging_changes_is_refused(tmp_path: Path, monkeypatch:
 
 
 def test_new_weights_that_were_not_saved_are_named(tmp_path: Path) -> None:
-    save_checkpoint(build_text(BERT, "ForMaskedLM"), BERT.tokenizer(), tmp_path / "base")  # without a pooler
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base")
+    model = AutoModelForSequenceClassification.from_pretrained(base_bert(tmp_path / "base", "ForMaskedLM"))  # has no pooler
     adapter = adapt(model, tmp_path / "adapter", task_type="SEQ_CLS", target_modules=["query"])
     with pytest.raises(
         SourceError, match=r"2 weights are neither in it nor in .*base, such as bert\.pooler\.dense\.bias; .*modules_to_save"

@@ -30,9 +30,8 @@ from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.rotary import Rotary
 
 from ..fixtures.decoders import END, byte_tokenizer, small_decoder
-from ..fixtures.json_files import write_json
+from ..fixtures.json_files import write_json, write_pooling
 from ..fixtures.sentences import SENTENCES
-from .test_huggingface_text import write_modules
 
 TEXTS = [SENTENCES[0], "x", SENTENCES[1] + " " + SENTENCES[2], SENTENCES[3][:20]]
 
@@ -96,9 +95,8 @@ def write_case(case: Case, folder: Path) -> Path:
     tokenizer.post_processor = processors.TemplateProcessing(single=around, special_tokens=ids)
     tokenizer.save(str(folder / "tokenizer.json"))
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": END})
-    places = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    (folder / "1_Pooling").mkdir()
-    write_json(folder / "1_Pooling/config.json", {"embedding_dimension": 1, "pooling_mode": case.pooling})
+    kinds = [*["Dense"] * len(case.dense), "Normalize"]
+    write_pooling(folder, {"embedding_dimension": 1, "pooling_mode": case.pooling}, *kinds)
     width = transformers.AutoConfig.from_pretrained(folder).hidden_size
     torch.manual_seed(1)
     for number, (outputs, bias, activation) in enumerate(case.dense, start=2):
@@ -108,9 +106,7 @@ def write_case(case: Case, folder: Path) -> Path:
         write_json(place / "config.json", {**config, "activation_function": f"torch.nn.modules.{activation}"})
         tensors = {"linear.weight": torch.randn(outputs, width), **({"linear.bias": torch.randn(outputs)} if bias else {})}
         save_file(tensors, place / "model.safetensors")
-        places.append((place.name, "Dense"))
         width = outputs
-    write_modules(folder, [*places, ("9_Normalize", "Normalize")])
     return folder
 
 

@@ -24,7 +24,7 @@ from triptych_serving.models.text.tasks import RERANK_TASK, TEXT_CLASSIFICATION_
 from triptych_serving.models.text.text_model import TextModel
 
 from ..fixtures.decoders import CHAT, END, LLAMA, NAMES, VARIANTS, byte_tokenizer
-from ..fixtures.json_files import edit_json, write_json
+from ..fixtures.json_files import edit_json, write_json, write_modules
 from .test_huggingface_text import (
     CROSS_ENCODER,
     LABELS,
@@ -37,7 +37,6 @@ from .test_huggingface_text import (
     check_token_labels,
     imported,
     load_text,
-    write_modules,
 )
 from .text_checkpoints import save_checkpoint
 

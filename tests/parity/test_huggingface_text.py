@@ -43,7 +43,7 @@ from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.deberta import Deberta, DebertaConfig
 
-from ..fixtures.json_files import edit_json, write_json
+from ..fixtures.json_files import edit_json, write_json, write_modules, write_pooling
 from ..fixtures.sentences import SENTENCES
 from .text_checkpoints import (
     albert_pieces,
@@ -686,23 +686,10 @@ def test_an_encoder_whose_tokenizer_adds_nothing_is_rejected(classifier: Path, t
     assert load(Folder(folder)).tokenizer.encode("Rain.").ids == word_pieces().encode("Rain.").ids
 
 
-def write_modules(folder: Path, places: Sequence[tuple[str, str]]) -> None:
-    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in places]
-    write_json(folder / "modules.json", modules)
-
-
 def write_sentence_transformer(folder: Path, pooling: dict[str, Any], kinds: Sequence[str] = ()) -> Path:
     target = folder / "theirs"
     save_checkpoint(build(BERT, "Model", num_hidden_layers=1), word_pieces(), target)
-    (target / "1_Pooling").mkdir()
-    write_json(target / "1_Pooling" / "config.json", {"word_embedding_dimension": 48, **pooling})
-    places = [
-        ("", "Transformer"),
-        ("1_Pooling", "Pooling"),
-        ("2_Normalize", "Normalize"),
-        *((f"3_{kind}", kind) for kind in kinds),
-    ]
-    write_modules(target, places)
+    write_pooling(target, {"word_embedding_dimension": 48, **pooling}, "Normalize", *kinds)
     return target
 
 

@@ -25,9 +25,9 @@ from triptych_serving.models.text.text_model import TextModel
 from triptych_text.steps import finish
 
 from ..fixtures.decoders import CHAT, byte_tokenizer
-from ..fixtures.json_files import edit_json, write_json
+from ..fixtures.json_files import edit_json, write_json, write_modules, write_pooling
 from .test_huggingface_heads import family
-from .test_huggingface_text import BERT, CROSS_ENCODER, MODERNBERT, TOLERANCE, Family, build, load_text, write_modules
+from .test_huggingface_text import BERT, CROSS_ENCODER, MODERNBERT, TOLERANCE, Family, build, load_text
 from .text_checkpoints import save_checkpoint
 
 # One text with both, as Qwen3-Reranker, and a message for each, as zerank.
@@ -160,9 +160,7 @@ def test_vectors_of_texts_that_are_chats(variant: str, pooling: str, prompt: str
     theirs = build(sizes, "Model")
     save_checkpoint(theirs, byte_tokenizer(), folder)
     write_chat(folder, ONE, "flat", "feature-extraction", "token_embeddings")
-    write_modules(folder, [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")])
-    (folder / "1_Pooling").mkdir()
-    write_json(folder / "1_Pooling/config.json", {"embedding_dimension": 1, "pooling_mode": pooling})
+    write_pooling(folder, {"embedding_dimension": 1, "pooling_mode": pooling}, "Normalize")
     settings = {"prompts": {"web": prompt, "other": "x"}, "default_prompt_name": "web" if prompt else None}
     write_json(folder / "config_sentence_transformers.json", settings)
     with served(folder) as model:
@@ -180,9 +178,7 @@ def test_vectors_of_texts_that_are_chats(variant: str, pooling: str, prompt: str
 def test_chats_are_not_lower_cased(tmp_path: Path) -> None:
     write_reranker(tmp_path, "qwen3", ONE, "flat", NO)
     edit_json(tmp_path / "config.json", architectures=["Qwen3Model"])
-    write_modules(tmp_path, [("", "Transformer"), ("1_Pooling", "Pooling")])
-    (tmp_path / "1_Pooling").mkdir()
-    write_json(tmp_path / "1_Pooling/config.json", {"pooling_mode": "lasttoken"})
+    write_pooling(tmp_path, {"pooling_mode": "lasttoken"})
     edit_json(tmp_path / "sentence_bert_config.json", do_lower_case=True)
     with pytest.raises(SourceError, match="do_lower_case: true is not supported of texts that become chats"):
         load(Folder(tmp_path))
@@ -199,18 +195,15 @@ def write_layers(folder: Path, sizes: Family, pooling: str, classes: int) -> Cal
     gelu = {**sentence, "module_output_name": "sentence_embedding", "activation_function": "torch.nn.modules.activation.GELU"}
     scores = {**sentence, "module_output_name": "scores", "activation_function": "torch.nn.modules.linear.Identity"}
     configs = [{"out_features": width, "bias": False, **gelu}, {"dimension": width}, {"out_features": classes, **scores}]
-    kinds = ("Pooling", "Dense", "LayerNorm", "Dense")
-    places = [("", "Transformer"), *((f"{number}_{kind}", kind) for number, kind in enumerate(kinds, start=1))]
-    for place, _ in places[1:]:
-        (folder / place).mkdir()
-    for (place, kind), config, layer in zip(places[2:], configs, layers, strict=True):
-        write_json(folder / place / "config.json", config)
+    kinds = ("Dense", "LayerNorm", "Dense")
+    write_pooling(folder, {"embedding_dimension": width, "pooling_mode": pooling}, *kinds)
+    for number, (kind, config, layer) in enumerate(zip(kinds, configs, layers, strict=True), start=2):
+        (place := folder / f"{number}_{kind}").mkdir()
+        write_json(place / "config.json", config)
         name = "linear" if kind == "Dense" else "norm"
         tensors = {f"{name}.{each}": tensor.detach() for each, tensor in layer.named_parameters()}
-        save_file(tensors, folder / place / "model.safetensors")
-    write_json(folder / "1_Pooling/config.json", {"embedding_dimension": width, "pooling_mode": pooling})
+        save_file(tensors, place / "model.safetensors")
     write_json(folder / "config_sentence_transformers.json", {"model_type": "CrossEncoder", "activation_fn": "x.Identity"})
-    write_modules(folder, places)
 
     def score(first: str, second: str) -> torch.Tensor:
         encoding = tokenizer.encode(first, second)

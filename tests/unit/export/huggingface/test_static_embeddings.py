@@ -19,7 +19,7 @@ from triptych_serving.models.text.text_model import TextModel
 from triptych_training.data.words import word_tokenizer
 from triptych_training.errors import CorpusError
 
-from ....fixtures.json_files import write_json
+from ....fixtures.json_files import write_json, write_modules
 
 WORDS = ["king", "queen", "man", "river"]
 TABLE = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
@@ -55,9 +55,7 @@ def write_model2vec(folder: Path) -> Path:
 
 def write_sentence_transformers(folder: Path) -> Path:
     write_tables(folder / "0_StaticEmbedding", "embedding.weight", 0.0)  # counts
-    kinds = {"StaticEmbedding": "0_StaticEmbedding"}
-    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds.items()]
-    write_json(folder / "modules.json", modules)
+    write_modules(folder, [("0_StaticEmbedding", "StaticEmbedding")])
     return folder
 
 

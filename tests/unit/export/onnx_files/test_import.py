@@ -33,7 +33,7 @@ from triptych_serving.services.oip.inference import whole_response
 from triptych_serving.services.oip.plain_tensors import inputs_from, response_to
 
 from ....fixtures.encoders import VOCABULARY, png, tokenizer
-from ....fixtures.json_files import edit_json, write_json
+from ....fixtures.json_files import edit_json, write_json, write_pooling
 from ....fixtures.onnx_models import onnx_model, values
 from ....fixtures.quick_trials import quick_trials  # noqa: F401
 
@@ -188,13 +188,7 @@ def test_long_texts_of_a_file_are_bounded_by_the_memory(tmp_path: Path) -> None:
 
 def test_dense_layers_beside_a_file_are_refused(tmp_path: Path) -> None:
     path = encoder(tmp_path / "files", "hidden")
-    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense": "Dense"}
-    modules = [
-        {"idx": 0, "name": "0", "path": place, "type": f"sentence_transformers.models.{kind}"} for place, kind in kinds.items()
-    ]
-    write_json(path.parent / "modules.json", modules)
-    (path.parent / "1_Pooling").mkdir()
-    write_json(path.parent / "1_Pooling/config.json", {"pooling_mode": "mean"})
+    write_pooling(path.parent, {"pooling_mode": "mean"}, "Dense")
     with pytest.raises(SourceError, match=r"modules\.json: Dense and LayerNorm are not supported beside an ONNX file"):
         load(path, tmp_path)
 
