@@ -5,6 +5,7 @@ what float16 can tell.
 """
 
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,7 @@ def answer(runner: Any, rows: list[Any]) -> list[Any]:
 def test_texts_answer_in_mixed_batches_as_each_by_itself(text_bundle: Bundle) -> None:
     rng = random.Random(text_bundle.manifest.task)
     half, single = graph_of(text_bundle, "fp16"), graph_of(text_bundle, "fp32")
-    model = TextModel("model", 1, text_bundle, OPTIONS)
-    try:
+    with closing(TextModel("model", 1, text_bundle, OPTIONS)) as model:
         runner = model.engine._runner
         arguments = model.manifest.tokens, model.tokenizer.vocabulary
         plain, reference = (TextRunner(session, *arguments) for session in (half, single))
@@ -95,15 +95,13 @@ def test_texts_answer_in_mixed_batches_as_each_by_itself(text_bundle: Bundle) ->
                     assert mine[name].shape == alone[name].shape
                     np.testing.assert_allclose(mine[name], alone[name], rtol=HALF, atol=HALF, err_msg=name)
                     np.testing.assert_allclose(mine[name], exact[name], rtol=SINGLE, atol=SINGLE, err_msg=name)
-    finally:
-        model.close(drain=False)
 
 
 def test_images_answer_in_batches_as_each_by_itself(image_bundle: Bundle) -> None:
-    model, exact = (
-        ImageModel("model", 1, image_bundle, EncoderOptions(name, runs=1, limits=LIMITS)) for name in ("fp16", "fp32")
+    half, single = (
+        closing(ImageModel("model", 1, image_bundle, EncoderOptions(name, runs=1, limits=LIMITS))) for name in ("fp16", "fp32")
     )
-    try:
+    with half as model, single as exact:
         alone = ImageRunner(Session(image_bundle.path(model.manifest.precisions["fp16"].graph)), model.manifest.image)
         rows = [ImageRow(np.random.default_rng(n).integers(0, 256, (32, 32, 3), np.uint8), 1 + n % 3) for n in range(12)]
         for count in (1, 2, 5, 12):
@@ -118,6 +116,3 @@ def test_images_answer_in_batches_as_each_by_itself(image_bundle: Bundle) -> Non
             assert [label.score for label in mine.labels] == pytest.approx(
                 [scores[label.index] for label in mine.labels], abs=SINGLE
             )
-    finally:
-        for each in (model, exact):
-            each.close(drain=False)

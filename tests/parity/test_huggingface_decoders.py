@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -450,11 +451,8 @@ def test_an_image_gpt_classifies_as_in_transformers(tmp_path: Path) -> None:
     assert parity["int8"]["near_agreement_percent"] > 60
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "checkpoint")
     pictures = [Image.fromarray(pixels) for pixels in family.images]
-    served = ImageModel("model", 1, open_bundle(tmp_path / "bundle"), EncoderOptions("fp32"))
-    try:
+    with closing(ImageModel("model", 1, open_bundle(tmp_path / "bundle"), EncoderOptions("fp32"))) as served:
         results = served.classify(list(map(as_png, pictures)))
-    finally:
-        served.close(drain=False)
     for picture, result in zip(pictures, results, strict=True):
         expected = model(**processor(picture, return_tensors="pt")).logits.softmax(-1)[0]
         found = {label.index: label.score for label in result.labels}
@@ -473,12 +471,9 @@ def test_an_image_gpt_completes_images_as_in_transformers(tmp_path: Path) -> Non
     chance, size, rows = np.random.default_rng(3), (6, 6), (None, 0, 1, 5)
     pictures = [Image.fromarray(chance.integers(0, 256, (*shape, 3), np.uint8)) for shape in ((6, 6), (48, 48), (7, 7))]
     engine = DecodeModelOptions(engine=EngineOptions(workers=1))
-    generator = ImageGenerator("model", 1, bundle, engine)
-    try:
+    with closing(ImageGenerator("model", 1, bundle, engine)) as generator:
         files, keep = list(map(as_png, pictures)), DecodingOptions(sampling_topk=1)
         found = {kept: generator.generate(GenerationRequest(images=files, rows=kept, options=keep)) for kept in rows}
-    finally:
-        generator.close(drain=False)
     colours = np.rint((np.array(processor.clusters) + 1) * 127.5).astype(np.uint8)
     for index, picture in enumerate(pictures):
         pixels = processor(picture, return_tensors="pt").input_ids[0].tolist()

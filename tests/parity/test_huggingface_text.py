@@ -218,11 +218,8 @@ def imported(folder: Path, family: Family, head: str, **options: Any) -> Iterato
     assert isinstance(checkpoint, TextCheckpoint)
     assert " outputs as in transformers" in compare_with_original(original, checkpoint)
     write_text(checkpoint, folder / "bundle", lambda line: None)
-    served = TextModel("model", 1, open_bundle(folder / "bundle"), EncoderOptions("fp32", runs=1))
-    try:
+    with closing(TextModel("model", 1, open_bundle(folder / "bundle"), EncoderOptions("fp32", runs=1))) as served:
         yield Imported(theirs, tokenizer, checkpoint, served)
-    finally:
-        served.close(drain=False)
 
 
 def load_text(folder: Path) -> TextCheckpoint:

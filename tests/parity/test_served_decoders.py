@@ -1,6 +1,7 @@
 """Imported decoder-only models, and an ONNX file, in the engine against `generate()` of transformers, alone and in company."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -116,9 +117,8 @@ def export_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Expor
 @pytest.fixture(scope="module", params=[*FAMILIES, "file"])
 def models(request: pytest.FixtureRequest, export_of: Callable[[str], Exported]) -> Any:
     model, bundle = export_of(request.param)
-    generator = Generator("model", 1, bundle, DecodeModelOptions("fp32", EngineOptions(workers=1)))
-    yield model, generator, bundle
-    generator.close(drain=False)
+    with closing(Generator("model", 1, bundle, DecodeModelOptions("fp32", EngineOptions(workers=1)))) as generator:
+        yield model, generator, bundle
 
 
 def test_a_file_is_served_as_it_is(export_of: Callable[[str], Exported]) -> None:
@@ -181,9 +181,8 @@ def test_scores_are_equal_in_any_company_and_chunks(
     engine = EngineOptions(workers=1, slots=24)
 
     def generate(prompts: list[str], company: int, cache: int) -> list[Any]:
-        generator = Generator("model", 1, bundle, DecodeModelOptions(precision, engine, prefix_cache_bytes=cache))
-        found: list[Any] = []
-        try:
+        options, found = DecodeModelOptions(precision, engine, prefix_cache_bytes=cache), list[Any]()
+        with closing(Generator("model", 1, bundle, options)) as generator:
             for search in searches:
                 for start in range(0, len(prompts), company):
                     some = prompts[start : start + company]
@@ -191,8 +190,6 @@ def test_scores_are_equal_in_any_company_and_chunks(
                         prompts=some, options=DecodingOptions(sampling_topk=1), max_tokens=NEW, **search
                     )
                     found += [(one.text, one.choices[0].log_probabilities) for one in generator.generate(request)]
-        finally:
-            generator.close(drain=False)
         return found
 
     prompts = [*PROMPTS, PROMPTS[5] + PROMPTS[6], PROMPTS[5] + PROMPTS[7], PROMPTS[5]]
@@ -229,16 +226,13 @@ def test_fp16_graphs_over_device_memory_are_near_fp32(
     found: dict[str, list[list[Any]]] = {}
     for precision, bundle in bundles.items():
         options = DecodeModelOptions(precision, EngineOptions(workers=1, slots=8), prefix_cache_bytes=1 << 26)
-        generator = Generator("model", 1, bundle, options)
-        assert any(isinstance(place, SessionPlace) for place in generator.lanes._places) == (precision == "fp16")
-        try:
+        with closing(Generator("model", 1, bundle, options)) as generator:
+            assert any(isinstance(place, SessionPlace) for place in generator.lanes._places) == (precision == "fp16")
             found[precision] = [
                 generator.generate(GenerationRequest(prompts=prompts, options=DecodingOptions(**given), max_tokens=12, **more))
                 for given, more in searches
             ]
             assert generator.prefixes.hits
-        finally:
-            generator.close(drain=False)
     for half, whole in zip(*found.values(), strict=True):
         equal = [(one, other) for one, other in zip(half, whole, strict=True) if one.text == other.text]
         assert len(equal) >= 0.85 * len(prompts)
