@@ -14,13 +14,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Finish an uninterrupted run with both optimizers: Muon for the layers' matrices, Adam for the rest."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer_module, "METRIC_STEPS", 5)
         patch.setattr(trainer_module, "draw_losses", draw_losses)
         recipe = make_recipe(folder, optimizer="muon")
         train_translation(recipe, TRAINED, folder / "run")
     return recipe, folder / "run"
-
-
-@pytest.fixture(autouse=True)
-def frequent_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_module, "METRIC_STEPS", 5)

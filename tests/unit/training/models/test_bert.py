@@ -1,4 +1,6 @@
-"""BERT's encoder and heads."""
+"""BERT's encoder and heads, and its relatives; tests/parity compares positions and distances of these with transformers."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,18 +8,19 @@ import torch
 from triptych_training.checkpoints.encoder import make_bert as make_head
 from triptych_training.models.bert import (
     DEVIATION,
+    BertConfig,
     BertForPretraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
 )
 from triptych_training.models.deberta import DebertaConfig
-from triptych_training.models.modernbert import ModernBertConfig
+from triptych_training.models.modernbert import ModernBert, ModernBertConfig
 
 from ..toy_text import SHAPE, make_bert, stir
-from .test_deberta import SHAPE as DEBERTA
-from .test_modernbert import SHAPE as MODERNBERT
 
+DEBERTA = DebertaConfig(50, 16, 2, 24, 2, 32, position_buckets=8, max_distance=32, embedding_dim=12, mask_id=4)
+MODERNBERT = ModernBertConfig(50, 16, 2, 24, 3, 32, (0,), 2, pad_id=0, cls_id=2, sep_id=3, mask_id=4)
 IDS = torch.tensor([[2, 9, 12, 7, 3, 0, 0], [2, 8, 3, 20, 21, 22, 3]])
 SEGMENTS = torch.tensor([[0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1, 1]])
 LENGTH = 5  # of the first row
@@ -66,13 +69,27 @@ def test_initial_weights_are_small_and_positions_are_sinusoids(head: str) -> Non
     assert all(not bool(tensor.any()) for name, tensor in model.named_parameters() if name.endswith("bias"))
 
 
-@pytest.mark.parametrize("shape", [DEBERTA, MODERNBERT], ids=["DeBERTa", "ModernBERT"])
-def test_heads_accept_other_encoders(shape: DebertaConfig | ModernBertConfig) -> None:
-    logits, follows = BertForPretraining(shape, next_sentence=False)(IDS, SEGMENTS, torch.tensor([1, 5]))
-    assert (logits.shape, follows) == ((2, 50), None)
-    assert BertForTokenClassification(shape, 4)(IDS, SEGMENTS).shape == (2, 7, 4)
-    assert BertForQuestionAnswering(shape)(IDS, SEGMENTS)[0].shape == (2, 7)
-    assert BertForSequenceClassification(shape, 3)(IDS, SEGMENTS).shape == (2, 3)
+@pytest.mark.parametrize("shape", [SHAPE, DEBERTA, MODERNBERT], ids=["BERT", "DeBERTa", "ModernBERT"])
+def test_padding_is_invisible(shape: BertConfig | DebertaConfig | ModernBertConfig) -> None:
+    model = BertForTokenClassification(shape, 4).eval()
+    whole, alone = model(IDS, SEGMENTS), model(IDS[:1, :LENGTH], SEGMENTS[:1, :LENGTH])
+    torch.testing.assert_close(whole[:1, :LENGTH], alone)
+
+
+def test_modernbert_classifies_by_the_mean_or_the_first_token() -> None:
+    mean, first = (BertForSequenceClassification(replace(MODERNBERT, pooling=kind), 3).eval() for kind in ("mean", "cls"))
+    first.load_state_dict(mean.state_dict())
+    assert not torch.allclose(mean(IDS, SEGMENTS), first(IDS, SEGMENTS), atol=1e-6)
+    torch.testing.assert_close(mean(IDS, SEGMENTS)[:1], mean(IDS[:1, :LENGTH], SEGMENTS[:1, :LENGTH]))
+
+
+def test_modernbert_s_parameters_follow_the_configuration() -> None:
+    names = ModernBert(MODERNBERT).state_dict()
+    assert not any("sines" in name or name.endswith("bias") for name in names)
+    biased = replace(MODERNBERT, attention_bias=True, norm_bias=True)
+    found = {name.removeprefix("layers.1.") for name, _ in ModernBert(biased).named_parameters() if name.endswith("bias")}
+    assert {"attention.output.bias", "feedforward_residual.norm.bias", "norm.bias"} <= found
+    assert "feedforward.expand.bias" not in found
 
 
 def test_segments_and_labels_of_every_kind() -> None:

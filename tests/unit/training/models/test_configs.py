@@ -12,6 +12,7 @@ from triptych_training.models.elmo import ElmoConfig
 from triptych_training.models.modernbert import ModernBertConfig
 from triptych_training.models.pvt import PvtConfig
 from triptych_training.models.resnet import ResNetConfig
+from triptych_training.models.rotary import Rotary
 from triptych_training.models.swin import SwinConfig
 from triptych_training.models.transformer import TransformerConfig
 from triptych_training.models.vit import VitConfig
@@ -23,6 +24,7 @@ MODERNBERT = partial(
     ModernBertConfig, 50, 16, 2, 24, layers=3, max_positions=32, global_layers=(0,), pad_id=0, cls_id=2, sep_id=3, mask_id=4
 )
 DEBERTA = partial(DebertaConfig, 50, 16, 2, 24, mask_id=4)
+ROTARY = partial(Rotary, 4, theta=100.0, head_dim=8)
 VIT = partial(VitConfig, classes=10)
 SWIN = partial(SwinConfig, classes=3, image_size=32, model_dim=8, depths=(2, 2), heads=(2, 4), window_size=4)
 PVT = partial(PvtConfig, classes=3, image_size=32)
@@ -65,6 +67,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (DEBERTA, {"embedding_dim": -1}, "embedding_dim: -1 is below 0"),
     (DEBERTA, {"mask_id": 50}, "mask_id: 50 is outside the vocabulary of 50"),
     (DEBERTA, {"pooler_activation": "sin"}, "activation: 'sin' is unknown; choose one of relu, gelu, gelu_tanh, silu,"),
+    (ROTARY, {"head_dim": 7}, "head_dim: 7 is odd"),
     (VIT, {"classes": 0}, "classes: 0 is below 1"),
     (VIT, {"patch_size": 15}, "patch_size: 15 does not divide image_size 224"),
     (VIT, {"image_width": -1}, "image_width: -1 is below 0"),

@@ -84,12 +84,6 @@ def test_the_classifier_reads_the_first_token_or_the_mean_of_the_patches() -> No
     assert "class_token" not in model.state_dict()
 
 
-@pytest.mark.parametrize("stem", ["patch", "convolution", "deep"])
-def test_logits_do_not_depend_on_the_batch(stem: str) -> None:
-    model, images = make(stem=stem), torch.randn(4, 3, 16, 16)
-    torch.testing.assert_close(model(images)[2:3], model(images[2:3]), rtol=1e-5, atol=1e-5)
-
-
 def test_drop_path_rises_to_the_last_layer_and_drops_whole_samples() -> None:
     model, images = make(drop_path=0.9), torch.randn(8, 3, 16, 16)
     assert [model.config.block(layer).drop_path for layer in range(3)] == [0.0, 0.45, 0.9]

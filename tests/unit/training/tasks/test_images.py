@@ -13,7 +13,6 @@ from PIL import Image
 from triptych_training.checkpoints.encoder import load_image_checkpoint
 from triptych_training.data.images import ImageStore, read_folders
 from triptych_training.errors import CheckpointError, CorpusError, RecipeError
-from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import ImageRecipe
 from triptych_training.models.vit import Vit, VitConfig
 from triptych_training.tasks.images import ImageTask, _as_jpeg, normalise, train_image_classifier
@@ -52,9 +51,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Train with all random parts: augmentation, mixing, drop path."""
     folder = tmp_path_factory.mktemp("finished")
     recipe = make_recipe(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer_module, "METRIC_STEPS", 10)
-        train_image_classifier(recipe, SHAPE, folder / "run")
+    train_image_classifier(recipe, SHAPE, folder / "run")
     return recipe, folder / "run"
 
 
@@ -105,10 +102,7 @@ def test_a_training_may_begin_with_a_model_of_other_classes(finished: Finished, 
         train_image_classifier(replace(recipe, initial=str(tmp_path / "theirs")), SHAPE, tmp_path / "other")
 
 
-def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trainer_module, "METRIC_STEPS", 10)
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(finished: Finished, tmp_path: Path) -> None:
     recipe, whole = finished
     train = partial(train_image_classifier, recipe, SHAPE)
     assert_resumed(train, tmp_path / "run", whole, "_step", 15)  # killed in the second epoch

@@ -14,7 +14,6 @@ from triptych_training.checkpoints.encoder import load_bert_checkpoint
 from triptych_training.data.documents import encode_documents
 from triptych_training.data.tokenizer import save_tokenizer, train_tokenizer
 from triptych_training.errors import CorpusError, RecipeError
-from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import PretrainingRecipe
 from triptych_training.models.bert import BertForPretraining
 from triptych_training.tasks.pretraining import PretrainingTask, TextCorpus, draw_valid, fit_shape, pretrain
@@ -54,9 +53,7 @@ def make_recipe(folder: Path, **changes: Any) -> PretrainingRecipe:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("finished")
     recipe = make_recipe(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer_module, "METRIC_STEPS", 10)
-        pretrain(recipe, DROPPING, folder / "run")
+    pretrain(recipe, DROPPING, folder / "run")
     return recipe, folder / "run"
 
 
@@ -88,7 +85,7 @@ def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished
     assert files(run) == own | epochs | model
     valid = {f"valid_{name}" for name in ("loss", "perplexity", "top1", "top5", "masks", "next_sentence", "sentence_pairs")}
     lines = records(run)
-    assert [r["step"] for r in lines if r["kind"] == "train"] == [10, 20]
+    assert [r["step"] for r in lines if r["kind"] == "train"] == [5, 10, 15, 20]
     assert all(r["masks_per_second"] > 0 for r in lines if r["kind"] == "train")
     assert [r["kind"] for r in lines][-2:] == ["epoch", "final"]
     for line in lines:
@@ -120,10 +117,7 @@ def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished
     assert not torch.equal(model["masked_token.transform.weight"], state["model"]["masked_token.transform.weight"])
 
 
-def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trainer_module, "METRIC_STEPS", 10)
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(finished: Finished, tmp_path: Path) -> None:
     recipe, whole = finished
     assert_resumed(partial(pretrain, recipe, DROPPING), tmp_path / "run", whole, "_step", 19)  # killed in the second epoch
 
