@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch import nn
 
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
@@ -36,6 +34,8 @@ from triptych_training.models.bert import (
 )
 from triptych_training.models.vit import Vit, VitConfig
 
+from ..fixtures.noise import stir
+
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "seven", "wizards", "play", "chess"]
 TEXTS = [" ".join(WORDS[i % 7 : 3 + i % 14]) for i in range(30)]
 PAIRS = list(zip(TEXTS[::2], TEXTS[1::2], strict=True))
@@ -52,18 +52,9 @@ HEADS: dict[str, tuple[Callable[[], BertModel], tuple[str, ...]]] = {
 }
 
 
-def enlarge(model: nn.Module) -> None:
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    model.eval()
-
-
 def save_text(folder: Path, task: str) -> Path:
     make, labels = HEADS[task]
-    model = make()
-    enlarge(model)
+    model = stir(make(), 0.1)
     provenance = {"metrics": METRICS, "recipe": {"train": ["/data/a.txt"], "tokenizer": "/data/tokenizer.json"}}
     save_bert_checkpoint(TextCheckpoint(model, TOKENIZER, labels, provenance, [*TEXTS, *PAIRS], pairs=True), folder)
     return folder
@@ -146,8 +137,7 @@ def jpeg(index: int) -> bytes:
 
 
 def save_vit(folder: Path) -> Path:
-    model = Vit(VitConfig(3, 32, 8, model_dim=32, heads=2, feedforward_dim=48, layers=1))
-    enlarge(model)
+    model = stir(Vit(VitConfig(3, 32, 8, model_dim=32, heads=2, feedforward_dim=48, layers=1)), 0.1)
     image = ImagePreprocessing(32, 32, "shortest-edge", 36, "bicubic", (0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
     save_image_checkpoint(
         TrainedImageClassifier(model, ("ant", "big  bee", "cow"), image, {}, [jpeg(i) for i in range(40)]), folder

@@ -32,6 +32,7 @@ from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import ImageCheckpoint
 
 from ..fixtures.json_files import edit_json
+from ..fixtures.noise import stir
 
 TOLERANCE = 1e-4
 SPREAD = 0.3  # standard deviation of what is added to every weight
@@ -192,18 +193,14 @@ FULL = {
 
 
 def build(case: Case) -> nn.Module:
-    torch.manual_seed(7)
     prefix = PREFIX[case.model_type]
     config = getattr(transformers, f"{prefix}Config")(
         **case.shape,
         id2label={number: f"label {number}" for number in range(CLASSES)},
         label2id={f"label {number}": number for number in range(CLASSES)},
     )
-    model: nn.Module = getattr(transformers, f"{prefix}{case.architecture}")(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(SPREAD * torch.randn_like(parameter))
-    return model
+    torch.manual_seed(7)
+    return stir(getattr(transformers, f"{prefix}{case.architecture}")(config), SPREAD)
 
 
 @torch.no_grad()

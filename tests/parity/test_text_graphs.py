@@ -31,6 +31,7 @@ from triptych_training.models.bert import (
 from triptych_training.models.deberta import DebertaConfig
 
 from ..fixtures.cuda_kernels import unfit_nodes
+from ..fixtures.noise import stir
 
 VOCABULARY, LONGEST = 1_200, 24
 SHAPE = {"model_dim": 48, "heads": 3, "feedforward_dim": 80, "layers": 1, "max_positions": LONGEST}
@@ -53,17 +54,8 @@ PARAMETERS = [pytest.param(m, id=name, marks=[] if name in QUICK else [pytest.ma
 Exported = tuple[BertModel, Path]
 
 
-def enlarge(model: nn.Module) -> nn.Module:
-    """Weights at which a wrong mask or a lost bias shows."""
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model.eval()
-
-
 def write(model: BertModel, folder: Path, precisions: Sequence[str]) -> Exported:
-    enlarge(model)
+    stir(model, 0.1)
     write_encoder(folder, precisions, lambda half: trace_text(model, (), half))
     return model, folder
 

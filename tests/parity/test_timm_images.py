@@ -29,6 +29,7 @@ from triptych_serving.images.decode import decode_image
 from triptych_training.checkpoints.encoder import ImageCheckpoint
 
 from ..fixtures.json_files import edit_json, write_json
+from ..fixtures.noise import stir
 from .test_huggingface_images import CLASSES, SPREAD, TOLERANCE, as_png, check_served, load_image, pictures
 
 SIDE, GRID = 32, 16
@@ -66,12 +67,8 @@ class Case:
     pooling: str = "token"
 
 
-def stirred(model: nn.Module) -> Any:
-    torch.manual_seed(7)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(SPREAD * torch.randn_like(parameter))
-    return model.eval()
+def stirred(model: Any) -> Any:
+    return stir(model, SPREAD)
 
 
 def block(weights: Weights, theirs: str, index: int, names: Mapping[str, str], *parts: str) -> Weights:

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models
-from torch import nn
 
 from triptych_training.checkpoints.encoder import TextCheckpoint, save_bert_checkpoint
 from triptych_training.data.tokenizer import literal
 from triptych_training.data.wordpiece import SPECIAL_TOKENS, UNKNOWN, train_wordpiece
 from triptych_training.models.bert import BertConfig, BertForPretraining, BertModel
+
+from ...fixtures.noise import stir
 
 ANIMALS = {"cat": "fish", "dog": "bones", "cow": "grass", "bird": "seeds", "frog": "flies", "horse": "hay"}
 MEAT = {"fish", "bones", "flies"}
@@ -79,19 +80,9 @@ def write_questions(path: Path, repeat: int = 1) -> str:
     return write(path, json.dumps({"data": [{"paragraphs": paragraphs * repeat}]}))
 
 
-def stir(model: nn.Module) -> None:
-    """Add noise to initial weights, many of which are zero, so that results vary."""
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-
-
 def make_bert(**changes: Any) -> BertForPretraining:
     """Make a tiny BERT in evaluation mode."""
-    model = BertForPretraining(replace(SHAPE, **changes)).eval()
-    stir(model)
-    return model
+    return stir(BertForPretraining(replace(SHAPE, **changes)))
 
 
 def write_encoder(folder: Path, model: BertModel | None = None) -> str:

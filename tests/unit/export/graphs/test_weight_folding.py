@@ -18,6 +18,8 @@ from triptych_export.graphs.weight_folding import (
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
+from ....fixtures.noise import stir
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "heads of 8": {},
     "heads of 6": {"heads": 4},
@@ -32,13 +34,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=VARIANTS.values(), ids=VARIANTS)
 def model(request: pytest.FixtureRequest) -> Transformer:
-    torch.manual_seed(3)
     shape = {"vocabulary_size": 40, "model_dim": 24, "heads": 3, "feedforward_dim": 32, "encoder_layers": 2}
-    model = Transformer(TransformerConfig(**{**shape, "decoder_layers": 2, **request.param})).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model
+    return stir(Transformer(TransformerConfig(**{**shape, "decoder_layers": 2, **request.param})))
 
 
 @torch.inference_mode()

@@ -31,7 +31,8 @@ from triptych_training.models.deberta import DebertaConfig
 from triptych_training.models.modernbert import ModernBertConfig
 from triptych_training.models.vit import Vit, VitConfig
 
-from ..toy_text import SHAPE, TOKENIZER, make_bert, stir
+from ....fixtures.noise import stir
+from ..toy_text import SHAPE, TOKENIZER, make_bert
 
 LABELS = ("no", "yes", "Straße")
 MODELS: dict[str, Callable[[], BertModel]] = {
@@ -53,8 +54,7 @@ VIT_SHAPE = VitConfig(3, 8, 4, model_dim=16, heads=2, feedforward_dim=24, layers
 
 
 def make_vit(stem: str = "convolution") -> Vit:
-    model = Vit(replace(VIT_SHAPE, stem=stem))
-    stir(model)
+    model = stir(Vit(replace(VIT_SHAPE, stem=stem)))
     model.train()(torch.randn(4, 3, 8, 8))  # changes the running statistics
     return model
 
@@ -68,8 +68,7 @@ def assert_equal(model: nn.Module, expected: nn.Module) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_loading_a_bert_returns_what_was_saved(tmp_path: Path, name: str) -> None:
-    model = MODELS[name]()
-    stir(model)
+    model = stir(MODELS[name]())
     labels = LABELS if "classification" in name else ()
     samples: list[Sample] = ["the cat", ("the cat", "eats fish\n")]
     save_bert_checkpoint(TextCheckpoint(model, TOKENIZER, labels, {"epochs": 3}, samples, pairs=True), tmp_path)
@@ -89,8 +88,7 @@ def test_options_and_untied_matrices_are_stored(tmp_path: Path) -> None:
     save_bert_checkpoint(saved, tmp_path)
     loaded = load_bert_checkpoint(tmp_path)
     assert replace(loaded, model=model, tokenizer=TOKENIZER) == saved
-    model = BertForPretraining(replace(SHAPE, tied=False))
-    stir(model)
+    model = stir(BertForPretraining(replace(SHAPE, tied=False)))
     save_bert_checkpoint(TextCheckpoint(model, TOKENIZER), tmp_path)
     loaded = load_bert_checkpoint(tmp_path).model
     assert isinstance(loaded, BertForPretraining)

@@ -17,7 +17,8 @@ from triptych_training.models.bert import (
 from triptych_training.models.deberta import DebertaConfig
 from triptych_training.models.modernbert import ModernBert, ModernBertConfig
 
-from ..toy_text import SHAPE, make_bert, stir
+from ....fixtures.noise import stir
+from ..toy_text import SHAPE, make_bert
 
 DEBERTA = DebertaConfig(50, 16, 2, 24, 2, 32, position_buckets=8, max_distance=32, embedding_dim=12, mask_id=4)
 MODERNBERT = ModernBertConfig(50, 16, 2, 24, 3, 32, (0,), 2, pad_id=0, cls_id=2, sep_id=3, mask_id=4)
@@ -48,8 +49,7 @@ def test_output_projection_and_embedding_share_one_matrix() -> None:
 
 
 def test_an_answer_never_starts_or_ends_in_padding() -> None:
-    model = BertForQuestionAnswering(SHAPE).eval()
-    stir(model)
+    model = stir(BertForQuestionAnswering(SHAPE))
     for logits in model(IDS, SEGMENTS):
         assert logits.shape == (2, 7)
         assert logits[0, LENGTH:].tolist() == [-float("inf")] * 2

@@ -7,15 +7,13 @@ import torch
 
 from triptych_training.models.swin import Swin, SwinConfig
 
-from ..toy_text import stir
+from ....fixtures.noise import stir
 
 
 def make(**changes: Any) -> Swin:
     torch.manual_seed(1)
     shape = {"classes": 3, "image_size": 32, "model_dim": 8, "depths": (2, 2), "heads": (2, 4), "window_size": 4}
-    model = Swin(SwinConfig(**{**shape, **changes}))
-    stir(model)
-    return model.eval()
+    return stir(Swin(SwinConfig(**{**shape, **changes})))
 
 
 @pytest.mark.parametrize(

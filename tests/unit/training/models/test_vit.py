@@ -8,15 +8,13 @@ import torch
 from triptych_training.models.blocks import BlockConfig, Residual
 from triptych_training.models.vit import ConvolutionStem, Vit, VitConfig
 
-from ..toy_text import stir
+from ....fixtures.noise import stir
 
 
 def make(**changes: Any) -> Vit:
     torch.manual_seed(1)
     shape = {"classes": 3, "image_size": 16, "patch_size": 4, "model_dim": 16, "heads": 2, "feedforward_dim": 24, "layers": 3}
-    model = Vit(VitConfig(**{**shape, **changes}))
-    stir(model)
-    return model.eval()
+    return stir(Vit(VitConfig(**{**shape, **changes})))
 
 
 @pytest.mark.parametrize("stem", ["patch", "convolution", "deep"])
