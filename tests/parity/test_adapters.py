@@ -278,24 +278,15 @@ def other_base(tmp_path: Path) -> None:
     ("spoil", "fault"),
     [
         (change("base_model_name_or_path", None), "names no base model; name it with --base-model"),
-        (
-            change("base_model_name_or_path", "/gone/base"),
-            "base model /gone/base: not a folder.*another with --base-model",
-        ),
+        (change("base_model_name_or_path", "/gone/base"), "base model /gone/base: not a folder.*another with --base-model"),
         (change("peft_type", "MAGIC"), "peft cannot load it with base model"),
         (change("task_type", "MAGIC"), "peft cannot load it with base model"),
-        (
-            lambda tmp_path: (tmp_path / WEIGHTS).unlink(),
-            "holds no adapter_model.safetensors.*; there are: README.md, ",
-        ),
+        (lambda tmp_path: (tmp_path / WEIGHTS).unlink(), "holds no adapter_model.safetensors.*; there are: README.md, "),
         (lambda tmp_path: (tmp_path / WEIGHTS).write_bytes(b"x"), r"adapter_model.safetensors: is damaged or cut short \("),
         (lambda tmp_path: (tmp_path / WEIGHTS).write_bytes(LFS + b"\n"), "only a pointer of git-lfs"),
         (pickled, r"adapter_model\.bin: holds more than weights, or is damaged"),
         (whole, "has weights of a PEFT adapter, adapter_model.safetensors, and of a whole model, model.safetensors; move"),
-        (
-            lambda tmp_path: (tmp_path / "base/config.json").unlink(),
-            "^base model .*base: not a checkpoint folder, missing ",
-        ),
+        (lambda tmp_path: (tmp_path / "base/config.json").unlink(), "^base model .*base: not a checkpoint folder, missing "),
         (
             lambda tmp_path: edit_json(tmp_path / "base/config.json", quantization_config={"quant_method": "gptq", "bits": 4}),
             "^base model .*base: config.json has a quantization_config: .* full precision with --base-model",

@@ -186,10 +186,7 @@ def test_a_forced_first_token_of_marian_begins_all_translations(copy: Any, name:
     ("changes", "message"),
     [
         ({"forced_bos_token_id": 0}, "forced_bos_token_id: 0 is the end of the sentence; remove it$"),
-        (
-            {"bad_words_ids": [[5, 99999]]},
-            "bad_words_ids or suppress_tokens: 99,999 is outside the vocabulary of 301",
-        ),
+        ({"bad_words_ids": [[5, 99999]]}, "bad_words_ids or suppress_tokens: 99,999 is outside the vocabulary of 301"),
     ],
 )
 def test_tokens_that_cannot_begin_or_occur_are_rejected(copy: Any, changes: dict[str, Any], message: str) -> None:
@@ -330,11 +327,7 @@ def test_t5_with_tasks_from_several_source_languages_is_text_to_text(copy: Any) 
 @pytest.mark.parametrize(
     ("name", "pair", "message"),
     [
-        (
-            "nllb tied",
-            ("sw", ""),
-            r"source_language: 'sw' is not among the model's languages: deu_Latn, eng_Latn, .*",
-        ),
+        ("nllb tied", ("sw", ""), r"source_language: 'sw' is not among the model's languages: deu_Latn, eng_Latn, .*"),
         ("mbart50 tied", ("", "cy"), r"target_language: 'cy' is not among the model's languages: .* \(52 in all\)"),
         ("marian tied", ("", "fr"), r"target_language: 'fr' is not among the model's languages: deu"),
         ("t5 translator", ("de", ""), r"source_language: 'de' is not among the model's languages: en"),

@@ -88,11 +88,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "distillation_head: needs pooling 'first'",
     ),
     (VIT, {"pooling": "max"}, "pooling: 'max' is unknown; choose one of first, mean, mean-first, both"),
-    (
-        VIT,
-        {"relative_positions": True, "registers": 1},
-        "relative_positions: needs a class_token alone before the patches",
-    ),
+    (VIT, {"relative_positions": True, "registers": 1}, "relative_positions: needs a class_token alone before the patches"),
     (VIT, {"registers": -1}, "registers: -1 is below 0"),
     (VIT, {"embedding_norm": True, "stem": "deep"}, "embedding_norm: only with the patch stem"),
     (VIT, {"drop_path": 1.0, "layers": 1}, "drop_path: 1.0 is outside [0, 1)"),
