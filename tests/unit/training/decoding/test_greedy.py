@@ -57,6 +57,7 @@ def test_results_end_before_eos_or_at_the_length_limit(sources: list[list[int]])
     assert min(map(len, results)) < LENGTH
     assert all(SHAPE.eos_id not in result for result in results)
     assert max(map(len, greedy(make_model(), sources, 3))) == 3
+    assert greedy(model, [], LENGTH) == []
 
 
 def test_prefixes_are_kept_and_suppressed_ids_never_generated(sources: list[list[int]]) -> None:
