@@ -56,9 +56,7 @@ class Links:
     size: int  # of the vocabulary
 
 
-def learn_lexicon(
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]], vocabulary_size: int, needed: Sequence[int]
-) -> Lexicon:
+def learn_lexicon(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], vocabulary_size: int, needed: Sequence[int]) -> Lexicon:
     """Learn a lexicon from pairs of sentences, neither empty, as ids below `vocabulary_size`, EOS last on both sides.
 
     `always` gets the `needed` targets and those that the lists of the source tokens miss most often in the pairs themselves.

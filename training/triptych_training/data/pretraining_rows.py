@@ -23,9 +23,6 @@ class Segments:
     spans: NDArray[np.int64]
     follows: NDArray[np.bool_]
 
-    def __len__(self) -> int:
-        return len(self.spans)
-
     @property
     def text_sizes(self) -> NDArray[np.int64]:
         """Tokens of A and B in each row."""

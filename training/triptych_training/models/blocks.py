@@ -132,6 +132,22 @@ def make_norm(config: BlockConfig) -> nn.Module:
     return nn.LayerNorm(config.model_dim, eps=config.norm_epsilon, bias=config.norm_bias)
 
 
+class TokenEmbedding(nn.Module):
+    """Token vectors without positions or segments, projected if they are not as wide as the model, and normalised."""
+
+    def __init__(self, config: BlockConfig, vocabulary_size: int, pad_id: int, width: int = 0) -> None:
+        super().__init__()
+        width = width or config.model_dim
+        self.tokens = nn.Embedding(vocabulary_size, width, padding_idx=pad_id)
+        self.projection = nn.Identity() if width == config.model_dim else nn.Linear(width, config.model_dim, bias=False)
+        self.norm = make_norm(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
+        """`[B, T]` ids -> `[B, T, E]`; `segments` is ignored."""
+        return self.dropout(self.norm(self.projection(self.tokens(ids))))
+
+
 class Xielu(nn.Module):
     """Activation with trained factors (Huang and Schlag 2024): quadratic above 0, and below it exponential."""
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from triptych_training.checks import at_least, token_id
 from triptych_training.models.attention import SelfAttention
-from triptych_training.models.blocks import BlockConfig, EncoderLayer, PlainHeads, make_norm
+from triptych_training.models.blocks import BlockConfig, EncoderLayer, PlainHeads, TokenEmbedding, make_norm
 
 TERMS = 3  # of a score: token to token, token to distance and distance to token
 
@@ -54,29 +54,13 @@ class DebertaConfig(PlainHeads):
         return BlockConfig.of(self)
 
 
-class DebertaEmbedding(nn.Module):
-    """Token vectors, projected if they are not as wide as the model, and normalised."""
-
-    def __init__(self, config: DebertaConfig) -> None:
-        super().__init__()
-        width = config.embedding_dim or config.model_dim
-        self.tokens = nn.Embedding(config.vocabulary_size, width, padding_idx=config.pad_id)
-        self.projection = nn.Identity() if width == config.model_dim else nn.Linear(width, config.model_dim, bias=False)
-        self.norm = make_norm(config.block)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
-        """`[B, T]` ids -> `[B, T, E]`; `segments` is ignored."""
-        return self.dropout(self.norm(self.projection(self.tokens(ids))))
-
-
 class Deberta(nn.Module):
     """DeBERTa's encoder; all layers share the vectors of distances, and project them as they project tokens."""
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = DebertaEmbedding(config)
+        self.embedding = TokenEmbedding(config.block, config.vocabulary_size, config.pad_id, config.embedding_dim)
         self.distances = nn.Embedding(2 * config.position_buckets, config.model_dim)
         self.distance_norm = make_norm(config.block)
         self.layers = nn.ModuleList(EncoderLayer(config.block) for _ in range(config.layers))

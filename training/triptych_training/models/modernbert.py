@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych_training.checks import at_least, one_of, token_id
-from triptych_training.models.blocks import BlockConfig, EncoderLayer, make_norm
+from triptych_training.models.blocks import BlockConfig, EncoderLayer, TokenEmbedding, make_norm
 from triptych_training.models.rotary import Rotary, RotaryAttention
 
 POOLINGS = ("cls", "mean")
@@ -84,20 +84,6 @@ class ModernBertLayer(EncoderLayer):
             self.attention_residual.norm = nn.Identity()
 
 
-class ModernBertEmbedding(nn.Module):
-    """Normalised token vectors."""
-
-    def __init__(self, config: ModernBertConfig) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(config.vocabulary_size, config.model_dim, padding_idx=config.pad_id)
-        self.norm = make_norm(config.block)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
-        """`[B, T]` ids -> `[B, T, E]`; `segments` is ignored."""
-        return self.dropout(self.norm(self.tokens(ids)))
-
-
 class ModernBert(nn.Module):
     """ModernBERT's encoder."""
 
@@ -105,7 +91,7 @@ class ModernBert(nn.Module):
         super().__init__()
         self.config = config
         head_dim = config.block.attention.head_dim
-        self.embedding = ModernBertEmbedding(config)
+        self.embedding = TokenEmbedding(config.block, config.vocabulary_size, config.pad_id)
         self.everywhere = Rotary(config.max_positions, head_dim, config.global_theta)
         self.nearby = Rotary(config.max_positions, head_dim, config.local_theta)
         self.layers = nn.ModuleList(
