@@ -3,7 +3,6 @@
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -62,6 +61,7 @@ GENERATION_GRAPHS: dict[str, type[GenerationStep | GenerationSearch | Generation
 }
 HALF_STEP_GRAPHS: dict[str, type[StepGraph | SearchGraph]] = {"step": HalfStepGraph, "search": HalfSearchGraph}
 CachedGraph = StepGraph | SearchGraph | GenerationGraph
+Example = tuple[Tensor | list[Tensor], object]  # argument of a graph, and its dynamic dimensions
 EXAMPLE_ROWS, EXAMPLE_SOURCE = 3, 7  # any sizes but 0 and 1, which the tracer would treat as constants
 EXAMPLE_CAPACITY = 11
 EXAMPLE_MASKS, EXAMPLE_TOP, EXAMPLE_EDITS, EXAMPLE_TARGET, EXAMPLE_BLOCKS = 5, 2, 4, 6, 3
@@ -83,64 +83,47 @@ def trace_translation(kind: str, model: Seq2Seq, settings: GraphSettings, half: 
         return _trace_step(kind, model, settings, half)
     if isinstance(model, OnnxSeq2Seq):
         return encoder_graph(model, OPSET)
-    source, lengths, shapes = _source(settings)
+    length = torch.export.Dim("source_length", min=1, max=settings.max_source)
+    source = torch.zeros(EXAMPLE_ROWS, EXAMPLE_SOURCE, dtype=torch.int64), {0: ROWS, 1: length}
+    lengths, names = torch.full((EXAMPLE_ROWS,), EXAMPLE_SOURCE, dtype=torch.int32), ["source", "lengths"]
     if isinstance(model, Rnn):
-        return _trace(RecurrentEncoderGraph(model), (source, lengths), shapes, ["source", "lengths"], ["memory"], half)
+        return _trace(RecurrentEncoderGraph(model), (source, (lengths, {0: ROWS})), names, ["memory"], half)
     if kind == "encoder":
         encoder = HalfEncoderGraph(model) if half else EncoderGraph(model, settings.int8_caches)
         if settings.joins_sources and isinstance(encoder, EncoderGraph) and encoder.takes_sequences:
-            shapes = (shapes[0], {0: torch.export.Dim("sequences", min=1, max=65_535)}, {0: shapes[0][1]})
-            example = torch.zeros(EXAMPLE_SOURCE, dtype=torch.int64)
-            names = ["source", "lengths", OFFSETS]
-            traced = _trace(encoder, (source, lengths, example), shapes, names, ["memory"], half)
+            sequences = {0: torch.export.Dim("sequences", min=1, max=65_535)}
+            examples = source, (lengths, sequences), (torch.zeros(EXAMPLE_SOURCE, dtype=torch.int64), {0: length})
+            traced = _trace(encoder, examples, [*names, OFFSETS], ["memory"], half)
             return _with_default(traced, OFFSETS, np.zeros(1, np.int64))
-        return _trace(encoder, (source, lengths), shapes, ["source", "lengths"], ["memory"], half)
-    targets = torch.zeros(EXAMPLE_ROWS, EXAMPLE_TARGET, dtype=torch.int64)
-    length = torch.export.Dim("target_length", min=2, max=settings.max_target + 1)
-    names = ["source", "lengths", "targets"]
-    shapes = (*shapes, {0: ROWS, 1: length})
-    return _trace(ScoreGraph(model), (source, lengths, targets), shapes, names, ["log_probabilities"], half)
-
-
-def _source(settings: GraphSettings) -> tuple[Tensor, Tensor, tuple[dict[int, object], ...]]:
-    length = torch.export.Dim("source_length", min=1, max=settings.max_source)
-    source = torch.zeros(EXAMPLE_ROWS, EXAMPLE_SOURCE, dtype=torch.int64)
-    lengths = torch.full((EXAMPLE_ROWS,), EXAMPLE_SOURCE, dtype=torch.int32)
-    return source, lengths, ({0: ROWS, 1: length}, {0: ROWS})
-
-
-@dataclass(frozen=True)
-class _Examples:
-    """Example arguments of a graph, with their dynamic dimensions."""
-
-    values: tuple[Any, ...]
-    shapes: tuple[Any, ...]
+        return _trace(encoder, (source, (lengths, {0: ROWS})), names, ["memory"], half)
+    target_length = torch.export.Dim("target_length", min=2, max=settings.max_target + 1)
+    targets = torch.zeros(EXAMPLE_ROWS, EXAMPLE_TARGET, dtype=torch.int64), {0: ROWS, 1: target_length}
+    examples = source, (lengths, {0: ROWS}), targets
+    return _trace(ScoreGraph(model), examples, [*names, "targets"], ["log_probabilities"], half)
 
 
 def _trace_step(kind: str, model: Seq2Seq, settings: GraphSettings, half: bool) -> Graph:
     """Trace a step graph: its vectors come first, then edits and columns, its caches last."""
     graph = (HALF_STEP_GRAPHS if half else STEP_GRAPHS)[kind](model, settings)
-    between = []
+    examples = [_vectors(half)]
     if kind.endswith("search"):
-        between.append(_edits())
+        examples += _edits()
     if kind.startswith("short"):
         assert isinstance(model, Transformer)
-        between.append(_columns(model.config.model_dim))
-    parts = (_vectors(half), *between, _caches(model, settings, half))
+        examples.append(_columns(model.config.model_dim))
+    examples += _caches(model, settings, half)
     names = cache_names(decoder_shape(model).layers)
     outputs = [f"present_{name}" for name in names]
     if settings.int8_caches:
         outputs += [f"present_memory_{name}" for name in names]
     inputs = [f"{kind}_{name}" for kind in ("cache", "memory") for name in names]
-    traced = _trace_parts(graph, parts, inputs, outputs, half)
+    traced = _trace_cached(graph, examples, inputs, outputs, half)
     return insert_decoder(traced, model) if isinstance(model, OnnxSeq2Seq) else traced
 
 
-def _trace_parts(graph: CachedGraph, parts: Sequence[_Examples], inputs: list[str], outputs: list[str], half: bool) -> Graph:
+def _trace_cached(graph: CachedGraph, examples: Sequence[Example], inputs: list[str], outputs: list[str], half: bool) -> Graph:
     """Trace a graph whose last `inputs` and `outputs` are caches."""
-    values = tuple(value for part in parts for value in part.values)
-    shapes = tuple(shape for part in parts for shape in part.shapes)
-    traced = _trace(graph, values, shapes, [*graph.inputs, *inputs], [*graph.outputs, *outputs], half)
+    traced = _trace(graph, examples, [*graph.inputs, *inputs], [*graph.outputs, *outputs], half)
     body = traced.model.graph
     read = {name for node in body.node for name in node.input} | {value.name for value in body.output}
     for node in body.node:
@@ -152,14 +135,14 @@ def _trace_parts(graph: CachedGraph, parts: Sequence[_Examples], inputs: list[st
     return traced
 
 
-def _vectors(half: bool) -> _Examples:
+def _vectors(half: bool) -> Example:
     """Example tokens, positions, source lengths (as indices of the last position in float32) and forced tokens."""
     types = (torch.int64, torch.int32, torch.int64 if half else torch.int32, torch.int64)
     # Every example is a tensor of its own: the tracer would merge inputs that share one.
-    return _Examples(([torch.zeros(EXAMPLE_ROWS, dtype=dtype) for dtype in types],), ([{0: ROWS}] * 4,))
+    return [torch.zeros(EXAMPLE_ROWS, dtype=dtype) for dtype in types], [{0: ROWS}] * 4
 
 
-def _caches(model: Seq2Seq, settings: GraphSettings, half: bool) -> _Examples:
+def _caches(model: Seq2Seq, settings: GraphSettings, half: bool) -> list[Example]:
     """Example caches of targets and sources."""
     shape = decoder_shape(model)
     heads, size, names = shape.heads, shape.head_dim, cache_names(shape.layers)
@@ -169,25 +152,24 @@ def _caches(model: Seq2Seq, settings: GraphSettings, half: bool) -> _Examples:
         (1, source, heads * size) if half else (heads, source, size),
     )
     dtype = torch.int8 if settings.int8_caches else torch.float16 if half else torch.float32
-    caches = tuple([torch.zeros(EXAMPLE_ROWS, *shape, dtype=dtype) for _ in names] for shape in shapes)
-    return _Examples(caches, ([{0: ROWS}] * len(names),) * 2)
+    return [([torch.zeros(EXAMPLE_ROWS, *each, dtype=dtype) for _ in names], [{0: ROWS}] * len(names)) for each in shapes]
 
 
-def _edits() -> _Examples:
+def _edits() -> list[Example]:
     """Example edits and number of candidates."""
     width = {0: ROWS, 1: torch.export.Dim("edits", min=1, max=65_535)}
     size = (EXAMPLE_ROWS, EXAMPLE_EDITS)
     edits = [torch.zeros(size, dtype=torch.int64), torch.ones(size), torch.zeros(size)]
-    return _Examples((edits, torch.tensor([EXAMPLE_TOP])), ([width] * 3, None))
+    return [(edits, [width] * 3), (torch.tensor([EXAMPLE_TOP]), None)]
 
 
-def _columns(width: int) -> _Examples:
+def _columns(width: int) -> Example:
     """Example part of the output projection."""
     count = BLOCK * torch.export.Dim("blocks", min=1, max=65_535)
     size = BLOCK * EXAMPLE_BLOCKS
     weights = torch.zeros(width, size, dtype=torch.int8)
     columns = [weights, torch.ones(size), torch.zeros(size), torch.zeros(size, dtype=torch.int64)]
-    return _Examples((columns,), ([{1: count}, *[{0: count}] * 3],))
+    return columns, [{1: count}, *[{0: count}] * 3]
 
 
 def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings, half: bool) -> Graph:
@@ -207,15 +189,15 @@ def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings, h
     places = [ids(), torch.zeros(EXAMPLE_ROWS, dtype=torch.int32), torch.full((1,), EXAMPLE_CAPACITY, dtype=torch.int32)]
     dtype = torch.float16 if half else torch.float32
     caches = [torch.zeros(EXAMPLE_ROWS, heads, EXAMPLE_CAPACITY, size, dtype=dtype) for _ in names]
-    forced = _Examples((torch.zeros(EXAMPLE_ROWS, dtype=torch.int64),), ({0: ROWS},))
-    between = {
+    forced = torch.zeros(EXAMPLE_ROWS, dtype=torch.int64), {0: ROWS}
+    between: dict[str, list[Example]] = {
         "step": [forced],
-        "search": [forced, _edits()],
-        "score": [_Examples((ids(), torch.tensor([EXAMPLE_TOP])), (chunk, None))],
-    }[kind]
-    parts = (_Examples((places,), ([chunk, {0: ROWS}, None],)), *between, _Examples((caches,), ([cache] * len(names),)))
+        "search": [forced, *_edits()],
+        "score": [(ids(), chunk), (torch.tensor([EXAMPLE_TOP]), None)],
+    }
+    examples = [(places, [chunk, {0: ROWS}, None]), *between[kind], (caches, [cache] * len(names))]
     inputs, outputs = ([f"{kind}_{name}" for name in names] for kind in ("cache", "present"))
-    traced = _trace_parts(graph, parts, inputs, outputs, half)
+    traced = _trace_cached(graph, examples, inputs, outputs, half)
     return insert_decoder(traced, model) if isinstance(model, OnnxGpt) else traced
 
 
@@ -227,16 +209,15 @@ def trace_text(model: BertModel, absent: Sequence[int], half: bool) -> Graph:
     graph = text_graph(model, absent, half)
     length = torch.export.Dim("length", min=2, max=graph.max_positions)
     size = min(EXAMPLE_SOURCE, graph.max_positions)
-    examples = {
+    examples: dict[str, Example] = {
         "ids": (torch.ones(EXAMPLE_ROWS, size, dtype=torch.int32), {0: ROWS, 1: length}),
         "segments": (torch.zeros(EXAMPLE_ROWS, size, dtype=torch.int32), {0: ROWS, 1: length}),
         "lengths": (torch.full((EXAMPLE_ROWS,), size, dtype=torch.int32), {0: ROWS}),
         "places": (torch.arange(EXAMPLE_MASKS), {0: torch.export.Dim("masks", min=0, max=1 << 30)}),
         "k": (torch.tensor([EXAMPLE_TOP]), None),
     }
-    arguments, shapes = zip(*(examples[name] for name in graph.inputs), strict=True)
-    names = list(graph.inputs), list(graph.outputs)
-    return _trace(graph, arguments, shapes, *names, half, lambda name: not name.startswith("encoder."))
+    used = [examples[name] for name in graph.inputs]
+    return _trace(graph, used, graph.inputs, graph.outputs, half, lambda name: not name.startswith("encoder."))
 
 
 def trace_image(model: ImageModel, mean: Sequence[float], std: Sequence[float], half: bool) -> Graph:
@@ -245,9 +226,9 @@ def trace_image(model: ImageModel, mean: Sequence[float], std: Sequence[float], 
     `mean` and `std` are those of each channel, 0 to 1.
     """
     graph = image_graph(model, mean, std, half)
-    arguments = (torch.zeros(EXAMPLE_ROWS, *graph.image, 3, dtype=torch.uint8), torch.tensor([EXAMPLE_TOP]))
-    names = list(graph.inputs), list(graph.outputs)
-    return _trace(graph, arguments, ({0: ROWS}, None), *names, half, lambda name: name.startswith("classifier."))
+    pixels = torch.zeros(EXAMPLE_ROWS, *graph.image, 3, dtype=torch.uint8)
+    examples = (pixels, {0: ROWS}), (torch.tensor([EXAMPLE_TOP]), None)
+    return _trace(graph, examples, graph.inputs, graph.outputs, half, lambda name: name.startswith("classifier."))
 
 
 def trace_autoencoder(model: Vae) -> dict[str, Graph]:
@@ -258,7 +239,7 @@ def trace_autoencoder(model: Vae) -> dict[str, Graph]:
         "decode": (torch.zeros(EXAMPLE_ROWS, model.config.latent_dim), LATENTS, [PIXELS, LOG_SCALES]),
     }
     return {
-        kind: _trace(AutoencoderGraph(model, kind), (example,), ({0: ROWS},), [name], outputs, half=False)
+        kind: _trace(AutoencoderGraph(model, kind), [(example, {0: ROWS})], [name], outputs, half=False)
         for kind, (example, name, outputs) in arguments.items()
     }
 
@@ -279,10 +260,9 @@ _registry = staticmethod(cache(ONNXRegistry.from_torchlib))
 
 def _trace(
     module: nn.Module,
-    arguments: tuple[Tensor | list[Tensor], ...],
-    shapes: Sequence[object],
-    inputs: list[str],
-    outputs: list[str],
+    examples: Sequence[Example],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
     half: bool,
     keep: Callable[[str], bool] | None = None,
 ) -> Graph:
@@ -293,12 +273,12 @@ def _trace(
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             module.eval(),
-            arguments,
+            tuple(value for value, _ in examples),
             dynamo=True,
-            dynamic_shapes=tuple(shapes),
+            dynamic_shapes=tuple(shape for _, shape in examples),
             opset_version=HALF_OPSET if half else OPSET,
-            input_names=inputs,
-            output_names=outputs,
+            input_names=list(inputs),
+            output_names=list(outputs),
             optimize=True,
             verbose=False,
         )
