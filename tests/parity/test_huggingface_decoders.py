@@ -65,10 +65,11 @@ def test_missing_limits_of_gemma_2_are_those_of_its_class(tmp_path: Path) -> Non
     assert (config.attention_cap, config.logit_cap) == (50.0, 30.0)
 
 
+@pytest.mark.parametrize(("variant", "shape"), [("lfm2", {"conv_bias": True}), ("bloom", {"n_head": 8})])
 @torch.inference_mode()
-def test_biases_of_convolutions(tmp_path: Path) -> None:
-    """No published model has them, and with them transformers' results of padded prompts differ from those of others."""
-    model, ids = small_decoder("lfm2", tmp_path, conv_bias=True), torch.randint(0, 360, (2, 80))
+def test_biases_of_convolutions_and_heads_of_an_odd_size(variant: str, shape: dict[str, Any], tmp_path: Path) -> None:
+    """No published model has these biases; with them transformers' results of padded prompts differ from those of others."""
+    model, ids = small_decoder(variant, tmp_path, **shape), torch.randint(0, 360, (2, 80))
     torch.testing.assert_close(load_decoder(tmp_path).model(ids), model(ids).logits, atol=5e-5, rtol=1e-4)
 
 

@@ -359,6 +359,12 @@ def checkpoint(tmp_path: Path) -> Path:
             for inner in ({"novel": 1}, {"novel": 1, "intermediate_size": 41})
         ),
         ("swin v2", {"image_size": [32, 40]}, "image_size: .* with version 2; supported: squares of a multiple of 8"),
+        ("swin v2", {"patch_size": 0}, "patch_size: 0, expected a number of pixels"),
+        (
+            "swin v2",
+            {"pretrained_window_sizes": [3]},
+            r"pretrained_window_sizes: \[3\], expected a whole number for each stage",
+        ),
         ("swin v2", {"image_size": 36}, r"image_size: \[36, 36\] is not supported"),
         ("swin v2", {"use_absolute_embeddings": True}, "use_absolute_embeddings: True is not supported with version 2"),
     ],

@@ -657,6 +657,25 @@ def test_the_card_lists_special_tokens_that_are_text_in_texts(classifier: Path, 
     assert "special_tokens_read_as_text" not in load(Folder(classifier)).provenance
 
 
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"cls_token": 5}, "cls_token: 5, expected a token's text"),
+        ({"additional_special_tokens": [{"lstrip": True}]}, "additional_special_tokens: {'lstrip': True}, expected a token's"),
+        ({"extra_special_tokens": 5}, "extra_special_tokens: 5, expected a token's text"),
+        ({"added_tokens_decoder": {"0": "[PAD]", "a": 1}}, "added tokens: {.*'a': 1}, expected whole numbers as ids"),
+        ({"model_input_names": 5}, r"tokenizer_config\.json: model_input_names: 5, expected a list"),
+    ],
+)
+def test_damaged_settings_of_a_tokenizer_are_named(
+    classifier: Path, tmp_path: Path, members: dict[str, Any], message: str
+) -> None:
+    folder = shutil.copytree(classifier, tmp_path / "copy")
+    edit_json(folder / "tokenizer_config.json", **members)
+    with pytest.raises(SourceError, match=message):
+        load(Folder(folder))
+
+
 def test_an_encoder_whose_tokenizer_adds_nothing_is_rejected(classifier: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(classifier, tmp_path / "copy")
     edit_json(folder / "tokenizer.json", post_processor=None)
@@ -688,6 +707,8 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"architectures": ["BertForMultipleChoice"]},
             "Choice is not supported; supported: BertModel, BertForMaskedLM",
         ),
+        ("Bert", {"architectures": 5}, "config.json: 5 is not supported; supported: BertModel"),
+        ("Bert", {"pad_token_id": 1.5}, "pad_token_id: 1.5, expected a whole number"),
         ("Bert", {"architectures": None}, "architectures: missing, name the model's class; supported: BertModel"),
         ("Bert", {"problem_type": "ranking"}, "problem_type: 'ranking' is not supported; supported: single_label_"),
         ("Bert", {"hidden_act": "mish"}, "hidden_act: 'mish' is not supported; supported: relu, gelu"),
@@ -731,10 +752,14 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("BigBird", {"rescale_embeddings": True}, "rescale_embeddings: True is not supported"),
         ("BigBird", {"use_bias": False}, "use_bias: False is not supported"),
         ("IBert", {"quant_mode": True}, "quant_mode: True is not supported"),
+        ("ModernBert", {"rope_parameters": 5}, "rope_parameters: 5, expected members by name"),
+        ("ModernBert", {"rope_parameters": {"sliding_attention": [5]}}, r"rope_parameters: \[5\], expected members by name"),
     ],
 )
 def test_unsupported_members_are_named(tmp_path: Path, family: str, members: dict[str, Any], message: str) -> None:
-    made = next(each for each in (BERT, MPNET, ELECTRA, ALBERT, DEBERTA, NOMIC, GTE, *RELATIVES) if each.name == family)
+    made = next(
+        each for each in (BERT, MPNET, ELECTRA, ALBERT, DEBERTA, NOMIC, GTE, MODERNBERT, *RELATIVES) if each.name == family
+    )
     head = "ForSequenceClassification" if made is BERT else "Model"
     save_checkpoint(build(made, head, num_hidden_layers=1), made.tokenizer(), tmp_path)
     edit_json(tmp_path / "config.json", **members)

@@ -106,7 +106,7 @@ class Folder:
     def architecture(self) -> str:
         """Saved class, such as "BertForMaskedLM"; empty if config.json names none."""
         names = self.config.get("architectures") or [""]
-        return names if isinstance(names, str) else str(names[0])
+        return str(names[0] if isinstance(names, list) else names)
 
     @property
     def architecture_fault(self) -> str:

@@ -228,8 +228,8 @@ def marian_languages(folder: Folder, tokenizer: Tokenizer, generation: Generatio
     config = folder.members("tokenizer_config.json")
     names = (model_name(folder), str(folder.config.get("_name_or_path", "")))
     found = next((pair.groupdict() for name in names if (pair := MARIAN_PAIR.search(name))), {})
-    source = single(config.get("source_lang") or found.get("source"))
+    source = single(str(config.get("source_lang") or found.get("source") or ""))
     tokens, notes = offered_tokens(tokenizer, MARIAN_TOKEN)
     targets = {code: TargetFrame(before=(token,), forced=generation.forced) for code, token in tokens.items()}
-    target = single(config.get("target_lang") or found.get("target"))
+    target = single(str(config.get("target_lang") or found.get("target") or ""))
     return CheckpointLanguages({source: SourceFrame()}, targets or {target: TargetFrame(forced=generation.forced)}, notes=notes)

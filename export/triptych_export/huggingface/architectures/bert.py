@@ -8,8 +8,8 @@ et al. 2022), and with changes RoBERTa-PreLayerNorm (Ott et al. 2019) and XLM-R 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+from triptych_export.huggingface.architectures.decoder_config import rope_parameters
 from triptych_export.huggingface.checkpoint.config import (
     ANSWER,
     BARE,
@@ -314,7 +314,7 @@ def _modernbert_config(folder: Folder, special: SpecialIds) -> ModernBertConfig:
 def _modernbert_theta(folder: Folder, kind: str) -> float:
     """Read the rotary base: newer files have an object per kind of layer, older ones a member."""
     member, default = THETAS[kind]
-    parameters: dict[str, Any] = (folder.config.get("rope_parameters") or {}).get(kind) or {}
+    parameters = rope_parameters(folder, kind)
     if (scaling := parameters.get("rope_type", "default")) != "default":
         raise folder.config_error(f"rope_type: {scaling!r} is not supported; supported: 'default'")
     named = parameters.get("rope_theta", folder.config.get(member))

@@ -144,9 +144,7 @@ def rotary(
     Raises:
         SourceError: the scaling is not supported, or its members are missing or unknown.
     """
-    given: Any = rope_parameters(folder)
-    given = given.get(layers) if layers else given
-    given = given or (layers != LOCAL and folder.config.get("rope_scaling")) or {}
+    given: Any = rope_parameters(folder, layers) or (layers != LOCAL and folder.config.get("rope_scaling")) or {}
     if not isinstance(given, dict):
         raise folder.config_error(f"rope_parameters: {given!r:.60}, expected members by name")
     given = dict(given)
@@ -172,9 +170,10 @@ def rotary(
     return check_number(base, theta), RotaryScaling(kind, **members) if members else None
 
 
-def rope_parameters(folder: Folder) -> dict[str, Any]:
-    """Read the members of the rotary positions; raises SourceError if they are no members."""
-    given = folder.config.get("rope_parameters") or {}
+def rope_parameters(folder: Folder, layers: str = "") -> dict[str, Any]:
+    """Read the members of the rotary positions, or of one kind of layers; raises SourceError if they are no members."""
+    given: Any = folder.config.get("rope_parameters") or {}
+    given = given.get(layers) or {} if layers and isinstance(given, dict) else given
     if not isinstance(given, dict):
         raise folder.config_error(f"rope_parameters: {given!r:.60}, expected members by name")
     return given
@@ -229,8 +228,9 @@ def rotated_rows(config: GptConfig, neighbours: bool = False, rows: Rows | None 
     shape = config.attention
     size, rotated = shape.head_dim, config.rotary_dim or shape.head_dim
     order = torch.arange(size)
-    first, rest = order[:rotated].view(-1, 2).T if neighbours else order[:rotated].view(2, -1), order[rotated:].view(2, -1)
-    order = torch.cat((first, rest), dim=1).flatten() if config.positions == ROTARY else order
+    if config.positions == ROTARY:
+        first, rest = order[:rotated].view(-1, 2).T if neighbours else order[:rotated].view(2, -1), order[rotated:].view(2, -1)
+        order = torch.cat((first, rest), dim=1).flatten()
     query, key, value = (rows or rows_apart)(config.heads, config.kv_heads or config.heads, size)
     every = torch.cat([part.flatten() for part in (query[:, order], key[:, order], value)])
 

@@ -302,7 +302,7 @@ def load_swin(folder: Folder) -> ImageCheckpoint:
 
     def rules(model: ImageModel) -> Sequence[Rule]:
         assert isinstance(model, Swin)
-        return *(_swin2_rules(model.config, folder.config.get("pretrained_window_sizes")) if second else ()), *SWIN_RULES
+        return *(_swin2_rules(folder, model.config) if second else ()), *SWIN_RULES
 
     return _load(
         folder,
@@ -313,8 +313,11 @@ def load_swin(folder: Folder) -> ImageCheckpoint:
     )
 
 
-def _swin2_rules(config: SwinConfig, pretrained: Any) -> Sequence[Rule]:
-    """Rules of a Swin of version 2, whose networks of position biases become tables; `pretrained` are the stages' windows."""
+def _swin2_rules(folder: Folder, config: SwinConfig) -> Sequence[Rule]:
+    """Rules of a Swin of version 2, whose networks of position biases become tables, of the windows in the pre-training."""
+    windows = folder.config.get("pretrained_window_sizes") or []
+    if not isinstance(windows, list) or len(windows) not in (0, len(config.depths)) or {*map(type, windows)} - {int}:
+        raise folder.config_error(f"pretrained_window_sizes: {windows!r:.60}, expected a whole number for each stage")
     theirs = f"{SWIN_THEIRS}.attention.self"
     rules = [
         keyless_bias(SWIN_OURS, f"{theirs}.query.bias", f"{theirs}.value.bias"),
@@ -326,7 +329,7 @@ def _swin2_rules(config: SwinConfig, pretrained: Any) -> Sequence[Rule]:
         size = config.windows(stage, 0).size
         network = (f"{theirs}.continuous_position_bias_mlp.{part}" for part in ("0.weight", "0.bias", "2.weight"))
         names = [name.replace("{i}", str(stage)) for name in network]
-        whole = (pretrained[stage] if pretrained else 0) or size
+        whole = (windows[stage] if windows else 0) or size
         rules.append(Rule(f"stages.{stage}.layers.{{j}}.relative_positions", *names, join=partial(_bias_table, size, whole)))
     return rules
 

@@ -84,7 +84,7 @@ def _members(folder: Folder) -> dict[str, Any]:
         "relative_buckets": integer(folder, "relative_attention_num_buckets", 32),
         "relative_distance": integer(folder, "relative_attention_max_distance", 128),
         "relative_by_layer": folder.model_type == "umt5",
-        "projection_scale": width**-0.5 if scales else 1.0,
+        "projection_scale": max(width, 1) ** -0.5 if scales else 1.0,  # TransformerConfig names a width below 1
     }
 
 

@@ -20,9 +20,9 @@ def sides(name: str, value: object) -> tuple[int, int]:
     match value:
         case bool():
             pass
-        case int():
+        case int() if value > 0:
             return value, value
-        case [int(height), int(width)]:
+        case [int(height), int(width)] if min(height, width) > 0:
             return height, width
     raise ValueError(f"{name}: {value!r}, expected a number of pixels, or height and width")
 

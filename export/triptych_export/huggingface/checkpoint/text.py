@@ -104,6 +104,8 @@ def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool, bare: bool = 
         pad = framing[-1] if framing else 0  # any token will do
     if pad is None:
         raise SourceError(f"{folder.path}: neither {CONFIG} nor the tokenizer names a token for padding")
+    if type(pad) is not int:
+        raise folder.config_error(f"pad_token_id: {pad!r:.60}, expected a whole number")
     mask = _number(folder, tokenizer, "mask_token")
     if mask is None and masks:
         raise SourceError(f"{folder.path}: the model fills masks, and its tokenizer has no mask_token")

@@ -78,35 +78,40 @@ def read_special_tokens(folder: Folder, defaults: Mapping[str, AddedToken] | Non
     """Read the special tokens of a folder; `defaults` are those of the family by role, if there are any.
 
     Raises:
-        SourceError: a file cannot be read.
+        SourceError: a file cannot be read, or a member of it is malformed.
     """
     config = folder.members(CONFIG)
     files = (config, folder.members("special_tokens_map.json"))
     roles = dict(defaults or {})
     for role in ROLES:
         given = next((file[role] for file in files if file.get(role)), None)
-        if isinstance(given, dict):
-            roles[role] = _token(given)
-        elif given and (role not in roles or roles[role].content != given):
-            roles[role] = special_token(given, lstrip=role in roles and roles[role].lstrip)
+        if given and (isinstance(given, dict) or role not in roles or roles[role].content != given):
+            roles[role] = _token(role, given, lstrip=role in roles and roles[role].lstrip)
     additional = {token.content: token for file in files for token in _additional(file)}
-    ids = folder.members("added_tokens.json")
+    ids, decoder = folder.members("added_tokens.json"), config.get("added_tokens_decoder") or {}
+    if not isinstance(decoder, dict) or not all(map(str.isdecimal, decoder)) or {*map(type, ids.values())} - {int}:
+        raise SourceError(f"{folder.path}: added tokens: {decoder or ids!r:.60}, expected whole numbers as ids")
     reserved = {*additional, *(token.content for token in roles.values())}
     placed = {
         number: special_token(content) if content in reserved else AddedToken(content, normalized=True)
         for content, number in ids.items()
     }
-    placed |= {int(number): _token(token) for number, token in config.get("added_tokens_decoder", {}).items()}
+    placed |= {int(number): _token("added_tokens_decoder", token) for number, token in decoder.items()}
     return SpecialTokens(roles, tuple(additional.values()), placed)
 
 
 def _additional(file: Mapping[str, Any]) -> Iterator[AddedToken]:
     for key in LISTS:
-        given = file.get(key) or ()
-        for token in given.values() if isinstance(given, dict) else given:
-            yield _token(token) if isinstance(token, dict) else special_token(token)
+        given = file.get(key) or []
+        for token in given.values() if isinstance(given, dict) else given if isinstance(given, list) else [given]:
+            yield _token(key, token)
 
 
-def _token(given: Mapping[str, Any]) -> AddedToken:
-    flags = {flag: bool(given.get(flag, False)) for flag in FLAGS}
-    return AddedToken(given["content"], **flags, special=bool(given.get("special", True)))
+def _token(member: str, given: object, lstrip: bool = False) -> AddedToken:
+    """Make a token of its text or an object with it; raises SourceError, which names the member, if there is no text."""
+    content = given.get("content") if isinstance(given, dict) else given
+    if not isinstance(content, str):
+        raise SourceError(f"{member}: {given!r:.60}, expected a token's text")
+    if not isinstance(given, dict):
+        return special_token(content, lstrip)
+    return AddedToken(content, **{flag: bool(given.get(flag)) for flag in FLAGS}, special=bool(given.get("special", True)))

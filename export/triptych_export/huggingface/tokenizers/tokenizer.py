@@ -423,6 +423,8 @@ def _makes_types(folder: Folder) -> bool:
     if names is None:
         # Of transformers 5, whose tokenizers make none. PreTrainedTokenizerFast did in 4, with which such models were trained.
         return members.get("tokenizer_class") != "TokenizersBackend"
+    if not isinstance(names, list):
+        raise SourceError(f"{folder.path / CONFIG}: model_input_names: {names!r:.60}, expected a list")
     return "token_type_ids" in names
 
 

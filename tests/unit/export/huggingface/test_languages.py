@@ -78,10 +78,11 @@ def test_otherwise_the_models_name_names_the_pair(name: str, pair: tuple[str, st
 
 def test_language_groups_are_undetermined_until_the_user_names_languages(copy: Any) -> None:
     folder = copy("marian tied")
-    edit_json(folder / "tokenizer_config.json", source_lang="gmw", target_lang="multi")
-    for given, expected in (((), ("und", "und")), (("nl", "af"), ("nl", "af"))):
-        loaded = languages(folder, *given)
-        assert (*loaded.sources, *loaded.targets) == expected
+    for source, target in (("gmw", "multi"), (5, ["de"])):
+        edit_json(folder / "tokenizer_config.json", source_lang=source, target_lang=target)
+        for given, expected in (((), ("und", "und")), (("nl", "af"), ("nl", "af"))):
+            loaded = languages(folder, *given)
+            assert (*loaded.sources, *loaded.targets) == expected
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def test_encoders_take_no_languages(tmp_path: Path) -> None:
             "feed_forward_proj: 'gated-mish' is not supported; supported, also with gated-",
         ),
         ("t5", {"relative_attention_num_buckets": 2}, "relative_buckets: 2 is below 4"),
+        ("t5", {"d_model": 0}, "model_dim: 0 is below 1"),
         ("t5", {"feed_forward_proj": "gated-gelu"}, "is_gated_act: False contradicts feed_forward_proj, 'gated-gelu'"),
         (
             "t5",
