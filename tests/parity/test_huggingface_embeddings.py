@@ -169,6 +169,7 @@ def test_without_kernels_texts_are_bounded_by_the_memory(tmp_path: Path, monkeyp
     ("changes", "message"),
     [
         ({"activation_function": "torch.nn.modules.activation.Mish"}, r"2_Dense/config\.json: .*Mish' is none of"),
+        ({"activation_function": []}, r"activation_function: '\[\]' is none of"),
         ({"out_features": 0}, "out_features: 0 is no number above 0"),
         ({"layers": 3}, "layers: 3 is not supported"),
     ],

@@ -236,8 +236,12 @@ def test_labels_of_a_chain_of_modules(tmp_path: Path) -> None:
         assert {each.label: each.score for each in one.labels} == pytest.approx(wanted, abs=TOLERANCE)
 
 
-def test_scores_have_no_activation_of_their_own(tmp_path: Path) -> None:
+def test_scores_have_no_activation_of_their_own_and_layers_have_weights(tmp_path: Path) -> None:
     write_layers(tmp_path, BERT, "cls", 1)
+    (tmp_path / "3_LayerNorm").rename(tmp_path / "elsewhere")
+    with pytest.raises(SourceError, match=r"3_LayerNorm: holds no weights; .*; there are: nothing"):
+        load(Folder(tmp_path))
+    (tmp_path / "elsewhere").rename(tmp_path / "3_LayerNorm")
     edit_json(tmp_path / "4_Dense/config.json", activation_function="torch.nn.modules.activation.GELU")
     with pytest.raises(SourceError, match=r"4_Dense/config\.json: .*GELU' is none of torch\.nn\.modules\.linear\.Identity"):
         load(Folder(tmp_path))

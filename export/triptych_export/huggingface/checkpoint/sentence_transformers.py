@@ -248,7 +248,7 @@ def read_layers(folder: Folder, settings: SentenceSettings, width: int) -> nn.Se
 def _dense(folder: Folder, place: str, width: int, scores: bool) -> tuple[nn.Sequential, int]:
     known = {**KNOWN_OF_DENSE, "module_output_name": (SCORES,)} if scores else KNOWN_OF_DENSE
     members = folder.read_closed(file := f"{place}/{CONFIG}", known) or {}
-    name, out = members.get("activation_function", "torch.nn.modules.activation.Tanh"), members.get("out_features")
+    name, out = str(members.get("activation_function", "torch.nn.modules.activation.Tanh")), members.get("out_features")
     activations = {IDENTITY: nn.Identity} if scores else ACTIVATIONS
     if name not in activations or type(out) is not int or out < 1:
         known_names = ", ".join(activations)

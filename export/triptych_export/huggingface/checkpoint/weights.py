@@ -74,7 +74,7 @@ def open_weights(folder: Path) -> StoredWeights:
             return StoredWeights(_open(_shard_paths(folder / f"{name}{INDEX}"), opener))
     if graphs := weight_graphs(folder):
         return StoredWeights(open_graphs(graphs))
-    there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file())) or "nothing"
+    there = ", ".join(sorted(path.name for path in folder.glob("*") if path.is_file())) or "nothing"
     remedy = next((f"; {name}: {remedy}" for name, remedy in REMEDIES.items() if (folder / name).exists()), file_remedy(folder))
     raise SourceError(
         f"{folder}: holds no weights; supported: {SAFETENSORS} and {PICKLE}, or shards of either with {SAFETENSORS}{INDEX} "
