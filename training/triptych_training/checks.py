@@ -33,7 +33,10 @@ def one_of(choices: Collection[str], config: Any, *names: str) -> None:
 
 
 def token_id(size: int, config: Any, *names: str, vocabulary: str = "vocabulary") -> None:
-    """Reject ids outside a vocabulary of `size` tokens."""
+    """Reject ids outside a vocabulary of `size` tokens, and those that are no whole number."""
     for name in names:
-        if not 0 <= getattr(config, name) < size:
-            raise ValueError(f"{name}: {getattr(config, name)} is outside the {vocabulary} of {size}")
+        value = getattr(config, name)
+        if not isinstance(value, int):
+            raise ValueError(f"{name}: {value!r:.60} is not a whole number")
+        if not 0 <= value < size:
+            raise ValueError(f"{name}: {value} is outside the {vocabulary} of {size}")

@@ -12,6 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from triptych_training.checkpoints.folder import CONFIG, Config, load_folder, make_member, named_architecture, save_folder
+from triptych_training.checks import at_least
 from triptych_training.errors import CheckpointError
 from triptych_training.models.bert import (
     BertConfig,
@@ -96,6 +97,7 @@ class ImagePreprocessing:
 
     `resize` is "stretch", to resize_height x resize_width (0: height x width), or "shortest-edge", to `resize_size`; then
     height x width are cropped from the centre; `round_crop` says where if an odd pixel is left over, see serving's ImageSpec.
+    Raises ValueError if a size is out of range.
     """
 
     height: int
@@ -108,6 +110,10 @@ class ImagePreprocessing:
     resize_height: int = 0
     resize_width: int = 0
     round_crop: bool = False
+
+    def __post_init__(self) -> None:
+        at_least(1, self, "height", "width")
+        at_least(0, self, "resize_size", "resize_height", "resize_width")
 
 
 @dataclass(frozen=True)

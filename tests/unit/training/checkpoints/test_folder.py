@@ -177,7 +177,10 @@ def test_a_damaged_json_file_is_named(folder: Folder, name: str, contents: list[
 
 
 @pytest.mark.parametrize("folder", ["vit"], indirect=True)
-def test_labels_must_match_the_classes(folder: Folder) -> None:
+def test_sizes_of_images_and_labels_must_match(folder: Folder) -> None:
+    folder.change(lambda c: c["image"].update(height=None))
+    assert "config.json: image: height: None is not a number" in folder.fault()
+    folder.change(lambda c: c["image"].update(height=8))
     folder.change(lambda c: c["labels"].pop())
     assert folder.fault() == f"{folder.path / 'config.json'}: labels has 2 names, the model 3 classes"
 

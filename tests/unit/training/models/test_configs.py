@@ -41,6 +41,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (TRANSFORMER, {"dropout": 1.0}, "dropout: 1.0 is outside [0, 1)"),
     (ELMO, {"dropout": 1.0}, "dropout: 1.0 is outside [0, 1)"),
     (TRANSFORMER, {"eos_id": 100}, "eos_id: 100 is outside the vocabulary of 100"),
+    (TRANSFORMER, {"pad_id": 1.5}, "pad_id: 1.5 is not a whole number"),
     (TRANSFORMER, {"eos_id": 0}, "pad_id, eos_id: both are 0; padding would end every sentence"),
     (TRANSFORMER, {"source_vocabulary_size": -1}, "source_vocabulary_size: -1 is below 0"),
     (TRANSFORMER, {"source_vocabulary_size": 2}, "eos_id: 2 is outside the sources' vocabulary of 2"),
