@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import grpc
@@ -13,51 +11,36 @@ from grpc import aio
 from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
 from triptych_serving.services.health import HEALTH_SERVICE
 
-# A health watch never ends, so a replica with one would never drain. Clients treat its absence as healthy.
-LEFT_OUT = frozenset({f"/{HEALTH_SERVICE}/Watch"})
-
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
-
-@dataclass(frozen=True)
-class RpcMethod:
-    """One method of a service."""
-
-    service: str
-    name: str
-    takes_stream: bool
-    gives_stream: bool
-
-    @property
-    def path(self) -> str:
-        """Path in gRPC: "/triptych.v1.TranslationService/Translate"."""
-        return f"/{self.service}/{self.name}"
-
-    def handler(self, servicer: Any) -> Handler:
-        """Return a handler from bytes to bytes: the replica parses requests, and rejects malformed ones."""
-        behaviour = getattr(servicer, self.name)
-        if self.takes_stream:
-            return grpc.stream_stream_rpc_method_handler(behaviour)
-        if self.gives_stream:
-            return grpc.unary_stream_rpc_method_handler(behaviour)
-        return grpc.unary_unary_rpc_method_handler(behaviour)
+# A health watch never ends, so a replica with one would never drain. Clients treat its absence as healthy.
+LEFT_OUT = f"/{HEALTH_SERVICE}/Watch"
 
 
-def _methods(services: Sequence[str]) -> Iterator[RpcMethod]:
-    for service in services:
-        found: Sequence[MethodDescriptor] = DESCRIPTORS.FindServiceByName(service).methods
-        for each in found:
-            method = RpcMethod(service, each.name, each.client_streaming, each.server_streaming)
-            if method.path not in LEFT_OUT:
-                yield method
+def path_of(method: MethodDescriptor) -> str:
+    """Return a method's path in gRPC: "/triptych.v1.TranslationService/Translate"."""
+    return f"/{method.containing_service.full_name}/{method.name}"
 
 
-METHODS = tuple(_methods((*ALL_SERVICES, HEALTH_SERVICE)))
+SERVICES = (*ALL_SERVICES, HEALTH_SERVICE)
+METHODS: tuple[MethodDescriptor, ...] = tuple(
+    method for service in SERVICES for method in DESCRIPTORS.FindServiceByName(service).methods if path_of(method) != LEFT_OUT
+)
+
+
+def _handler(method: MethodDescriptor, servicer: Any) -> Handler:
+    """Return a handler from bytes to bytes: the replica parses requests, and rejects malformed ones."""
+    behaviour = getattr(servicer, method.name)
+    if method.client_streaming:
+        return grpc.stream_stream_rpc_method_handler(behaviour)
+    if method.server_streaming:
+        return grpc.unary_stream_rpc_method_handler(behaviour)
+    return grpc.unary_unary_rpc_method_handler(behaviour)
 
 
 def add_services(servicer: Any, server: aio.Server) -> None:
     """Register all methods with the servicer of a proxy; for Ray's `grpc_servicer_functions`."""
-    for service in (*ALL_SERVICES, HEALTH_SERVICE):
-        handlers = {method.name: method.handler(servicer) for method in METHODS if method.service == service}
+    for service in SERVICES:
+        handlers = {each.name: _handler(each, servicer) for each in METHODS if each.containing_service.full_name == service}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         server.add_registered_method_handlers(service, handlers)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 from grpc import aio
 
-from triptych_ray.methods import METHODS, Handler, RpcMethod
+from triptych_ray.methods import METHODS, Handler, path_of
 from triptych_ray.options import ReplicaOptions
 from triptych_serving.errors import UnavailableError
 from triptych_serving.rpc.dispatch import Router
@@ -140,11 +140,11 @@ def _assigned() -> tuple[float, float]:
     return resources.get("CPU", 1.0), resources.get("GPU", 0.0)
 
 
-def _entry_point(method: RpcMethod) -> Callable[..., Any]:
+def _entry_point(path: str, streams: bool) -> Callable[..., Any]:
     """Make the method that Ray calls; Ray looks for the name `grpc_context`, and whether it is a generator."""
 
     async def answer(self: Replica, request: bytes, grpc_context: RayServegRPCContext) -> SerializedResponse:
-        handler: Any = self.server.transport.handler(method.path)
+        handler: Any = self.server.transport.handler(path)
         try:
             return SerializedResponse(await handler.unary_unary(request, RayContext(grpc_context)))
         except aio.AbortError:  # the context has the status
@@ -153,7 +153,7 @@ def _entry_point(method: RpcMethod) -> Callable[..., Any]:
     async def stream(
         self: Replica, request: Any, grpc_context: RayServegRPCContext
     ) -> AsyncIterator[SerializedResponse | EndOfStream]:
-        handler = self.server.transport.handler(method.path)
+        handler = self.server.transport.handler(path)
         behaviour: Any = handler.stream_stream or handler.unary_stream  # for a stream of requests, or one
         try:
             async for response in behaviour(request, RayContext(grpc_context)):
@@ -161,8 +161,8 @@ def _entry_point(method: RpcMethod) -> Callable[..., Any]:
         except aio.AbortError:
             yield EndOfStream()
 
-    return stream if method.gives_stream else answer
+    return stream if streams else answer
 
 
 for each in METHODS:
-    setattr(Replica, each.name, _entry_point(each))
+    setattr(Replica, each.name, _entry_point(path_of(each), each.server_streaming))
