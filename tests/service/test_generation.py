@@ -359,6 +359,7 @@ def test_openai_responses(served: Served, openai_client: openai.OpenAI) -> None:
         ({"input": []}, "input: must be a text or a list"),
         ({"input": [{"type": "reasoning", "summary": []}]}, r"input\[0\].type: 'reasoning' is not supported"),
         ({"input": "Hi", "previous_response_id": "resp_1"}, "previous_response_id: 'resp_1' is not supported"),
+        ({"input": "Hi", "include": 5}, "include: int 5, must be a list"),
         ({"input": "Hi", "max_output_tokens": 10_000}, "max_output_tokens: 10000 is above"),
         ({"input": "Hi", "text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema: missing"),
     ):

@@ -141,7 +141,7 @@ async def responses(call: HttpCall) -> Any:
     rules = await call.parts.threads.run_in_thread(lambda: {**format_rules(shape), **tool_fields(given)})
     given["max_tokens"] = given.get("max_output_tokens")
     fields = {**generation_fields(given), **rules, "messages": _messages(given)}
-    if LOG_PROBABILITIES in (given.get("include") or ()):
+    if LOG_PROBABILITIES in given.take("include", list, []):
         fields["top_logprobs"] = given.take("top_logprobs", int, 0)
     answer = Answer(given, fields.get("model", ""))
     if given.take("stream", bool, False):
