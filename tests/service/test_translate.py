@@ -10,7 +10,7 @@ from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import AsyncClient, Client
 
-from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
+from ..fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS
 from .support.processes import ServerProcess
 
 IN_FLIGHT = 64
@@ -57,18 +57,6 @@ def test_an_answer_says_where_it_comes_from(translation: TranslationServiceStub)
     assert timing.inference_seconds > 0
     assert timing.time_to_first_token_seconds > 0
     assert timing.time_to_first_token_seconds >= timing.queue_seconds >= 0
-
-
-def test_pieces_joined_are_the_translation(server: ServerProcess) -> None:
-    async def main() -> None:
-        async with AsyncClient(server.address) as client:
-            for source, target in PAIRS[::48]:
-                async with client.translate_stream(source) as stream:
-                    pieces = [piece async for piece in stream]
-                assert "".join(pieces) == stream.translation.text == target
-                assert all(pieces)
-
-    asyncio.run(main())
 
 
 def assert_is_a_good_stream(events: Iterator[translation_pb2.TranslateStreamResponse], expected: Sequence[str]) -> None:

@@ -66,15 +66,6 @@ def test_cancelled_call(paced_server: tuple[str, Translator], pace: Pace, option
         assert_idle_and_well(address, translator, pace)
 
 
-def test_cancelled_long_text(paced_server: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = paced_server
-    pace.slow.set()
-    with Client(address) as client, client.translate_stream("\n".join(MANY)) as stream:
-        next(stream)
-        assert sum(translator.engine.count_rows()) > len(MANY) / 2
-    assert_idle_and_well(address, translator, pace)
-
-
 def test_call_past_its_deadline(paced_server: tuple[str, Translator], pace: Pace) -> None:
     address, translator = paced_server
     pace.slow.set()
