@@ -37,8 +37,8 @@ class EarlyStopping(StrEnum):
 
 
 @dataclass(frozen=True)
-class SearchParams:
-    """Parameters of one row; the defaults are greedy search."""
+class SearchDefaults:
+    """Parameters for which a model may have its own values; these are greedy search. Requests cannot change the last four."""
 
     beam_size: int = 1
     patience: float = 1.0
@@ -47,8 +47,18 @@ class SearchParams:
     coverage_penalty: float = 0.0
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
-    suppressed: tuple[str, ...] = ()  # texts that must not occur
     min_length: int = 0
+    rules: SearchRules = SearchRules.CTRANSLATE2
+    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC  # only for the rules of transformers
+    forced_end: bool = False  # a hypothesis at the length limit gets an end of sentence, which counts in its length
+    suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur; the step graph bans single ones
+
+
+@dataclass(frozen=True)
+class SearchParams(SearchDefaults):
+    """Parameters of one row."""
+
+    suppressed: tuple[str, ...] = ()  # texts that must not occur
     sampling_topk: int = 1  # 0: all tokens
     sampling_topp: float = 1.0
     temperature: float = 1.0
@@ -58,10 +68,6 @@ class SearchParams:
     alignment: bool = False
     follows_grammar: bool = False  # a grammar decides which tokens may follow
     top_log_probabilities: int | None = None  # number of likeliest tokens to return at each position; None: not even the chosen
-    rules: SearchRules = SearchRules.CTRANSLATE2
-    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
-    forced_end: bool = False  # a hypothesis at the length limit gets an end of sentence, which counts in its length
-    suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur
 
     # All rows of a request share these parameters, and each of them asks again and again.
     @cached_property

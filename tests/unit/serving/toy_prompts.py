@@ -24,7 +24,9 @@ TOKENS = 40
 ENDS = (2, 3)
 CONTEXT = 400
 WORDS = Vocabulary([b"", b"", b"", b"", *(f" w{index}".encode() for index in range(4, TOKENS))])
-SPEC = PromptSpec(SpecialTokens(0, -1, *ENDS[:1], ENDS[1:]), Limits(1, CONTEXT), GenerationDefaults(20), DecoderShape(1, 1, 2))
+SPEC = PromptSpec(
+    SpecialTokens(0, -1, *ENDS[:1], ENDS[1:]), Limits(1, CONTEXT), GenerationDefaults(max_length=20), DecoderShape(1, 1, 2)
+)
 
 
 @lru_cache(maxsize=100_000)

@@ -1,36 +1,24 @@
 """The manifest of a translation model."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Manifest, check_common, parse_common
 from triptych_serving.bundle.manifest.frames import Frames, check_frames, check_room, parse_frames
-from triptych_serving.bundle.search_params import BOUNDS, EarlyStopping, SearchRules, range_fault
+from triptych_serving.bundle.search_params import BOUNDS, EarlyStopping, SearchDefaults, SearchRules, range_fault
 from triptych_text.languages import is_language
 
 
 @dataclass(frozen=True)
-class Generation:
+class Generation(SearchDefaults):
     """Defaults of decoding, with the wire's names and meanings, except that the lengths also count tokens forced by frames.
 
-    All but max_length are optional. Requests cannot change the last four.
+    All but max_length are optional.
     """
 
-    max_length: int  # tokens, without the end of the sentence
-    beam_size: int = 1
-    patience: float = 1.0
-    num_hypotheses: int = 1
-    length_penalty: float = 1.0
-    coverage_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    no_repeat_ngram_size: int = 0
-    min_length: int = 0
-    rules: SearchRules = SearchRules.CTRANSLATE2
-    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC  # only for the rules of transformers
-    forced_end: bool = False  # a hypothesis at max_length gets an end of sentence, which counts in its length
-    suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur; the step graph bans single ones
+    max_length: int = field(kw_only=True)  # tokens, without the end of the sentence
 
 
 GenerationT = TypeVar("GenerationT", bound=Generation)
@@ -38,18 +26,18 @@ GenerationT = TypeVar("GenerationT", bound=Generation)
 
 def parse_generation(values: JsonFields, kind: type[GenerationT]) -> GenerationT:
     """Read and check the defaults; errors are added to the fields' faults."""
-    numbers = [field for field in fields(kind) if field.name in BOUNDS and field.name != "max_length"]
+    numbers = [one for one in fields(kind) if one.name in BOUNDS and one.name != "max_length"]
     generation = kind(
         max_length=values.positive("max_length"),
-        **{field.name: values.get(field.name, type(field.default), field.default) for field in numbers},
+        **{one.name: values.get(one.name, type(one.default), one.default) for one in numbers},
         rules=SearchRules(values.choice("rules", tuple(SearchRules), SearchRules.CTRANSLATE2)),
         early_stopping=EarlyStopping(values.choice("early_stopping", tuple(EarlyStopping), EarlyStopping.HEURISTIC)),
         forced_end=values.get("forced_end", bool, False),
         suppressed_tokens=values.id_lists("suppressed_tokens"),
     )
-    for field in numbers:
-        if problem := range_fault(field.name, getattr(generation, field.name)):
-            values.faults.append(f"{values.path}.{field.name}: {problem}")
+    for one in numbers:
+        if problem := range_fault(one.name, getattr(generation, one.name)):
+            values.faults.append(f"{values.path}.{one.name}: {problem}")
     _check_together(generation, values)
     return generation
 

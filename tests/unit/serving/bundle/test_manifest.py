@@ -53,7 +53,7 @@ def test_the_toy_manifest_is_read(read: Callable[[Edit], Manifest]) -> None:
     assert (manifest.limits.max_source_tokens, manifest.limits.max_target_tokens) == (64, 64)
     assert manifest.precisions.keys() == {"fp32", "int8"}
     assert manifest.files["tokenizer.json"].bytes == (BUNDLE / "tokenizer.json").stat().st_size
-    assert manifest.generation == Generation(63, 4, 2.0, 2, 0.0)
+    assert manifest.generation == Generation(4, 2.0, 2, 0.0, max_length=63)
 
 
 def test_defaults_of_decoding_have_the_ranges_of_a_request(read: Callable[[Edit], Manifest]) -> None:

@@ -39,7 +39,7 @@ def make_lane(bundle: Bundle, step: TableStep, banned: tuple[tuple[int, ...], ..
     manifest = replace(
         bundle.manifest_of(TranslationManifest),
         tokens=SpecialTokens(pad=0, start=START, end=END),
-        generation=Generation(20, rules=SearchRules.TRANSFORMERS, suppressed_tokens=banned),
+        generation=Generation(max_length=20, rules=SearchRules.TRANSFORMERS, suppressed_tokens=banned),
     )
     return SearchLane(make_slots(manifest, step, slots), manifest.tokens, Vocabulary([b""] * VOCABULARY))
 

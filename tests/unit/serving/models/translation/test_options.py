@@ -131,7 +131,7 @@ def test_options_become_search_parameters() -> None:
 
 
 def test_a_request_overrides_the_models_defaults() -> None:
-    generation = Generation(60, 4, 2.0, 3, 0.6, 0.2, 1.5, 3, 5)
+    generation = Generation(4, 2.0, 3, 0.6, 0.2, 1.5, 3, 5, max_length=60)
     expected = SearchParams(4, 2.0, 3, 0.6, 0.2, 1.5, 3, min_length=5)
     assert resolve(generation).search == expected
     assert resolve(generation, length_penalty=0.0).search == replace(expected, length_penalty=0.0)
