@@ -120,7 +120,7 @@ class Server:
         self._pool = ThreadPoolExecutor(usable_cpus(), "triptych-text", begin)
         self._documents = DocumentWorkers(begin)
         self._stop = asyncio.Event()
-        self._health = HealthServicer(["", *ALL_SERVICES])
+        self._health = HealthServicer()
         self._statistics = Statistics(self.repeats.is_on)
         self._message_limit = options.limits.messages
         self._leases = ModelLeases()

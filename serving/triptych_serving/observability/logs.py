@@ -16,7 +16,7 @@ from typing import Any
 from triptych_serving.observability.options import JSON, ObservabilityOptions
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-REPEATING_LOGGER = "opentelemetry"  # its exporter repeats a line over and over while the collector is down
+REPEATING_LOGGERS = "opentelemetry."  # its exporter repeats a line over and over while the collector is down
 REPEAT_SECONDS = 60.0
 AMBIGUOUS = re.compile('[ \xa0"=]')  # in the value of a field
 # Control characters and line separators of Unicode.
@@ -44,7 +44,7 @@ current_ids: ContextVar[CallIds | None] = ContextVar("current_ids", default=None
 def configure_logs(options: ObservabilityOptions) -> None:
     """Set up logging of this process to standard error. For the command that starts a server."""
     handler = logging.StreamHandler()
-    handler.addFilter(RepeatFilter(REPEATING_LOGGER, REPEAT_SECONDS))
+    handler.addFilter(RepeatFilter())
     handler.addFilter(_is_not_late_answer)
     handler.setFormatter(JsonFormatter() if options.log_format == JSON else TextFormatter(TEXT_FORMAT))
     logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
@@ -83,28 +83,20 @@ class JsonFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Limit how often each message of a library is logged.
+    """Pass a record of the same source line of OpenTelemetry once in REPEAT_SECONDS."""
 
-    Args:
-        name: first part of the names of its loggers.
-        seconds: least time between two records of the same source line.
-        clock: monotonic seconds.
-    """
-
-    def __init__(self, name: str, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._prefix = f"{name}."
-        self._seconds = seconds
         self._clock = clock
         self._next: dict[tuple[str, int], float] = {}  # by file and line
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not record.name.startswith(self._prefix):
+        if not record.name.startswith(REPEATING_LOGGERS):
             return True
         source, now = (record.pathname, record.lineno), self._clock()
         if now < self._next.get(source, now):
             return False
-        self._next[source] = now + self._seconds
+        self._next[source] = now + REPEAT_SECONDS
         return True
 
 

@@ -1,7 +1,7 @@
 """grpc.health.v1.Health: Check and Watch, of the server and of each service."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from time import monotonic
 from typing import TypeAlias
 
@@ -10,9 +10,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from triptych_serving.errors import NotFoundError
 from triptych_serving.repository.registry import Registry
 from triptych_serving.rpc.call_context import GrpcContext
-from triptych_serving.rpc.descriptors import SERVICE_BY_CAPABILITY, services_of
+from triptych_serving.rpc.descriptors import ALL_SERVICES, SERVICE_BY_CAPABILITY, services_of
 
 HEALTH_SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+SERVICES = frozenset({"", *ALL_SERVICES})  # "" is the server as a whole
 WATCH_SECONDS = 3_600.0  # after this a watch ends; clients begin another one
 TASK_SERVICES = frozenset(SERVICE_BY_CAPABILITY.values())
 HealthRequest: TypeAlias = health_pb2.HealthCheckRequest
@@ -25,13 +26,9 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     The service of a task is SERVING while a loaded model can serve it; the others, and the server as a whole, from the end of
     start-up until the server stops. The servicer of grpcio-health-checking is not used: it forgets its other
     watchers when one leaves, and delays shutdown.
-
-    Args:
-        services: full names; "" is the server as a whole.
     """
 
-    def __init__(self, services: Iterable[str]) -> None:
-        self._services = frozenset(services)
+    def __init__(self) -> None:
         self._serving: frozenset[str] = frozenset()
         self._stopped = False
         self._changed = asyncio.Event()  # replaced after each change
@@ -39,7 +36,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     def update(self, registry: Registry) -> None:
         """Report the health for these loaded models."""
         of_models = frozenset(name for model in registry.ready for name in services_of(model.capabilities))
-        serving = (self._services - TASK_SERVICES) | of_models
+        serving = (SERVICES - TASK_SERVICES) | of_models
         if serving != self._serving and not self._stopped:
             self._serving = serving
             self._notify()
@@ -55,8 +52,8 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._notify()
 
     async def Check(self, request: HealthRequest, context: GrpcContext) -> HealthResponse:
-        if request.service not in self._services:
-            known = ", ".join(sorted(self._services - {""}))
+        if request.service not in SERVICES:
+            known = ", ".join(sorted(SERVICES - {""}))
             raise NotFoundError(f"service {request.service!r} is unknown; there are: {known}")
         return self._response(request.service)
 
@@ -76,7 +73,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
                 return
 
     def _response(self, service: str) -> HealthResponse:
-        if service not in self._services:
+        if service not in SERVICES:
             return HealthResponse(status=HealthResponse.SERVICE_UNKNOWN)
         serving = service in self._serving
         return HealthResponse(status=HealthResponse.SERVING if serving else HealthResponse.NOT_SERVING)

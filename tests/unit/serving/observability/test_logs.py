@@ -94,7 +94,7 @@ def test_uncaught_error_is_logged(in_thread: bool, monkeypatch: pytest.MonkeyPat
 
 def test_repeated_lines_of_a_library_are_limited() -> None:
     now = 0.0
-    repeats = RepeatFilter("opentelemetry", 60.0, lambda: now)
+    repeats = RepeatFilter(lambda: now)
 
     def passes(name: str, line: int) -> bool:
         return repeats.filter(logging.LogRecord(name, logging.WARNING, "file.py", line, "away", None, None))
