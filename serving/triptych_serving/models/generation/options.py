@@ -163,7 +163,7 @@ def resolve_generation(
 
 def check_functions(request: GenerationRequest) -> None:
     """Check functions, and that they are for a chat without a regular expression. Raises InvalidInputError: names the field."""
-    if not request.tools and request.tool_choice in ("", AUTO, NONE):
+    if not request.tools and not request.forces_call:
         return
     check_tools(request.tools, request.tool_choice)
     if not request.messages:

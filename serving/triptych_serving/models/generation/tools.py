@@ -122,9 +122,7 @@ def check_tools(tools: Sequence[Tool], choice: str) -> None:
 
 
 def forced_call(tools: Sequence[Tool], choice: str) -> str:
-    """Return the JSON schema of a call that must be made; empty if the model decides."""
-    if choice in ("", AUTO, NONE):
-        return ""
+    """Return the JSON schema of a call of the chosen function, or of any of them if one is required."""
     return _schema_of_calls([tool for tool in tools if choice in (REQUIRED, tool.name)])
 
 

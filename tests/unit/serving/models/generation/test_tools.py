@@ -147,10 +147,6 @@ def test_json_by_a_schema_may_be_a_call_instead() -> None:
     assert call_or_json([TIME], "{") == "{"
 
 
-def test_the_model_decides_unless_a_call_is_forced() -> None:
-    assert {forced_call([WEATHER], choice) for choice in ("", "auto", "none")} == {""}
-
-
 @pytest.mark.parametrize(
     ("tools", "choice", "field"),
     [
