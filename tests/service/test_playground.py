@@ -216,11 +216,11 @@ def test_documents_are_translated(page: Page, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# Notes\n\nI have a cat.\n")
     page.evaluate(NOTE_REVOKED)
     page.get_by_label("File", exact=True).check()
-    expect(page.locator("#request")).to_be_hidden()  # it is about the text
     page.set_input_files("#file", tmp_path / "notes.md")
     with page.expect_download() as download:
         page.get_by_role("link", name="notes_de.md").click()
     assert "Ich habe eine Katze." in download.value.path().read_text()
+    expect(page.locator("#request")).to_be_hidden()  # it is about the text
     link = page.get_by_role("link", name="notes_de.md").get_attribute("href")
     name = "x" * 150
     (tmp_path / f"{name}.md").write_text("I have a cat.\n")

@@ -116,6 +116,7 @@ async function shade(text, translated, words, tokens, signal) {
 }
 
 async function translate(signal) {
+  if (byId("translate-text").hidden) return; // a file is chosen instead
   const text = byId("source").value;
   const target = byId("target");
   byId("count").textContent = `${[...text].length.toLocaleString("en")} characters`;
@@ -228,8 +229,8 @@ export function start(found) {
       const isFile = input.value === "file";
       byId("translate-text").hidden = isFile;
       byId("translate-file").hidden = !isFile;
-      if (!isFile) return update();
-      for (const id of ["request", "attention"]) byId(id).hidden = true; // they are about the text
+      update(); // or ends the translation of the text
+      if (isFile) for (const id of ["request", "attention"]) byId(id).hidden = true; // they are about the text
     });
   }
   byId("file").addEventListener("change", () => byId("file").files[0] && translateDocument(byId("file").files[0]));
