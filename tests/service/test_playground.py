@@ -2,10 +2,10 @@
 
 import re
 import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
 from typing import Any
 
@@ -373,20 +373,21 @@ def test_a_key_is_asked_for_and_can_be_changed(page: Page) -> None:
     expect(page.locator("#key")).to_be_visible()  # for when it expires
 
 
+class BreakOff(StreamRequestHandler):
+    def handle(self) -> None:
+        self.request.recv(65_536)
+        self.wfile.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n")
+
+
 def test_a_broken_connection_is_named(page: Page) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def break_off() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(65_536)
-                connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n")
-
-        Thread(target=break_off, daemon=True).start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    with ThreadingTCPServer(("127.0.0.1", 0), BreakOff) as server:
+        server.daemon_threads = True  # a browser may open connections that it does not use
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
         page.route("**/TranslateStream", lambda route: route.continue_(url=url))
         page.fill("#source", "I have a bird.")
         expect(page.locator("#status.error")).to_have_text("the connection was closed")
+        server.shutdown()
     page.unroute_all()
 
 
