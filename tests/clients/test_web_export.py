@@ -70,7 +70,7 @@ def test_embedded_models_run_on_onnxruntime_web(packages: Path, tmp_path: Path) 
     assert run("en-de", "I HAVE A CAT. Where is the station?") == "ICH HABE EINE KATZE. Wo ist der Bahnhof?"
     assert run("en-de", "I met Dr. Smith.").count(".") == 2  # one sentence
     [ranked] = run("bert-en", "The war ended in the [MASK] century.")
-    assert (ranked[0]["label"], round(ranked[0]["score"], 2)) == ("19th", 0.37)
+    assert (ranked[0]["label"], round(ranked[0]["score"], 2)) == ("19th", 0.38)
     assert run("bert-en", "The [SEP] and [CLS] [PAD] [UNK] has [MASK]")[0][0]["score"] < 0.6  # 0.68 with these as tokens
     ranked = run("vit-cifar10", [index % 256 for index in range(32 * 32 * 3)])
     assert (ranked[0]["label"], round(ranked[0]["score"], 2)) == ("cat", 0.81)
