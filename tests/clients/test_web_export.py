@@ -73,7 +73,7 @@ def test_embedded_models_run_on_onnxruntime_web(packages: Path, tmp_path: Path) 
     assert (ranked[0]["label"], round(ranked[0]["score"], 2)) == ("19th", 0.38)
     assert run("bert-en", "The [SEP] and [CLS] [PAD] [UNK] has [MASK]")[0][0]["score"] < 0.6  # 0.68 with these as tokens
     ranked = run("vit-cifar10", [index % 256 for index in range(32 * 32 * 3)])
-    assert (ranked[0]["label"], round(ranked[0]["score"], 2)) == ("cat", 0.81)
+    assert (ranked[0]["label"], round(ranked[0]["score"], 2)) == ("cat", 0.82)
 
 
 def test_t5_translates_as_in_the_server_and_stops_at_its_length(packages: Path, tmp_path: Path) -> None:
