@@ -1,7 +1,8 @@
 // Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
 // library: GroupQueryAttention of one new token per row over static caches, LogSoftmax and TopK over the last dimension,
 // ScatterElements in its input's memory, and on processors with AVX2 MatMulIntegerToFloat, QAttention of encoders, and of the domain
-// "ai.triptych" NormToBytes, PerTokenMatMul, PerTokenGemm, PerRowMatMul, PerRowGemm and PerRowAttention, which bundles also define as functions.
+// "ai.triptych" NormToBytes, PerRowMatMul, PerRowGemm, PerRowAttention, and for bundles of earlier commits PerTokenMatMul and PerTokenGemm,
+// which bundles also define as functions.
 //
 // With the configuration entry triptych.kernels=generation, for decoder-only models, GroupQueryAttention is causal_attention.h's, and
 // there are MatMul and Gemm with weights that are part of the graph; with triptych.kernels=products the runtime computes attention,

@@ -1,5 +1,5 @@
-// The operators MatMulIntegerToFloat, PerTokenMatMul, PerTokenGemm, PerRowMatMul, PerRowGemm, MatMul and Gemm of decoding.cpp: their weights are packed once,
-// where they are part of the graph.
+// The operators MatMulIntegerToFloat, PerRowMatMul, PerRowGemm, PerTokenMatMul, PerTokenGemm, MatMul and Gemm of decoding.cpp: their
+// weights are packed once, where they are part of the graph.
 
 constexpr size_t HUGE_PAGE = 1 << 21;
 constexpr int64_t LARGEST_OF_7 = 64;  // two products of such weights with unsigned bytes have a sum of 16 bits

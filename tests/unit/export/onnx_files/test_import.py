@@ -387,7 +387,7 @@ def test_a_manifest_with_other_tensors_than_its_graph_is_rejected(
 
 
 def test_random_numbers_are_drawn_anew_by_each_request(tmp_path: Path) -> None:
-    """As in voices of VITS. The first sizes that are tried fail, after numbers have been drawn."""
+    """Voices of VITS draw numbers. Here the first sizes that are tried fail, after numbers have been drawn."""
     path = tmp_path / "noise.onnx"
     nodes = [("RandomNormalLike", "x", "noise"), ("Add", "x noise", "moved"), ("Mul", "moved weights", "y")]
     made = [helper.make_node(operator, names.split(), [output]) for operator, names, output in nodes]
