@@ -316,7 +316,7 @@ def load_swin(folder: Folder) -> ImageCheckpoint:
 def _swin2_rules(folder: Folder, config: SwinConfig) -> Sequence[Rule]:
     """Rules of a Swin of version 2, whose networks of position biases become tables, of the windows in the pre-training."""
     windows = folder.config.get("pretrained_window_sizes") or []
-    if not isinstance(windows, list) or len(windows) not in (0, len(config.depths)) or {*map(type, windows)} - {int}:
+    if not isinstance(windows, list) or 0 < len(windows) < len(config.depths) or {*map(type, windows)} - {int}:
         raise folder.config_error(f"pretrained_window_sizes: {windows!r:.60}, expected a whole number for each stage")
     theirs = f"{SWIN_THEIRS}.attention.self"
     rules = [
