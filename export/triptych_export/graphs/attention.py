@@ -21,8 +21,10 @@ from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_ROW_ATTENTI
 from triptych_export.onnx_files.checks import keep_needed, replace_fields
 
 FUSED = ("Attention", "QAttention", "MultiHeadAttention", PER_ROW_ATTENTION)
-PROJECTION = (
+PROJECTION = (  # in bundles of earlier commits, too
     "Add",
+    "DynamicQuantizeLinear",
+    "DynamicQuantizeMatMul",
     "Gemm",
     "MatMul",
     "MatMulIntegerToFloat",
