@@ -26,6 +26,7 @@ from torch.nn import functional
 from triptych_export.graphs.input_scales import InputScale, set_input_scale
 from triptych_export.graphs.weight_folding import Module, frozen, set_cache_scales, shallow_copy
 from triptych_export.quantization.dynamic import LARGEST
+from triptych_export.quantization.functions import LEVELS
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.blocks import EncoderLayer, FeedForward, Residual
 from triptych_training.models.gpt import Gpt, GptLayer
@@ -37,7 +38,6 @@ OUTLIER = 4.0  # channels this many times larger than the median are balanced
 TRIED_ROWS = 512  # to compare strengths of balancing, and one scale with a scale for each row
 STRENGTHS = (0.0, 0.25, 0.5, 0.75)  # 0.5 is SmoothQuant's usual exponent
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
-LEVELS = 255
 CLEAR_GAIN = 0.9  # balance only if it leaves less than this share of the error
 DAMPING = 0.01  # of the channels' second moments, relative to their mean
 BLOCK = 128  # channels rounded before all later ones are corrected

@@ -16,8 +16,8 @@ from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorPro
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_ROW_ATTENTION, PER_ROW_GEMM, PER_ROW_MATMUL
 
-LEVELS = 255  # steps between the smallest and the largest value of a row
-SMALLEST = 1e-20  # step
+LEVELS = 255  # steps between the smallest and the largest value that a byte stands for
+SMALLEST = 1e-20  # least step, since a row of zeros has no range
 OPSET = 18  # of the body
 NORM_TO_BYTES = "NormToBytes"
 
