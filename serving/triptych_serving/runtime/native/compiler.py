@@ -11,7 +11,7 @@ LIBRARY = SOURCE.with_suffix(".so")
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-math-errno", "-w")
 SPLIT = "-flto=auto"  # generates code on every processor: half a minute less with two; not every linker can
-OLD = "-DWITHOUT_AVX_VNNI"  # GCC 11 or later may use an assembler before binutils 2.36, which lacks these instructions
+OLD = "-DOLD_ASSEMBLER"  # GCC 11 or later may use an assembler before binutils 2.36, which lacks these instructions
 LONGEST = 600  # seconds
 
 

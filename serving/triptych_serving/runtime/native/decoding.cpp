@@ -11,7 +11,7 @@
 // Caches are float32, or for translation int8 with a scale for each channel of each head; heads have a multiple of 16 channels. What
 // the runtime's operator can do beyond that (rotary embeddings and grouped heads in translation, a soft cap) is an error. Products and
 // causal attention run in the session's threads, all else in one. The environment variable TRIPTYCH_NATIVE_KERNELS chooses a lower
-// level of instructions than the processor's best one: avx512_vnni, avx512, avx_vnni, avx2 or plain.
+// level of instructions than the processor's best one: amx_int8, avx512_vnni, avx512, avx_vnni, avx2 or plain.
 
 #include <algorithm>
 #include <cfloat>
@@ -31,6 +31,13 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
+#endif
+#if defined(__linux__) && defined(__x86_64__) && __has_include(<amxint8intrin.h>) && !defined(OLD_ASSEMBLER)
+#define HAS_TILES true
+#include <sys/syscall.h>
+#include <unistd.h>
+#else
+#define HAS_TILES false
 #endif
 
 namespace {
@@ -198,6 +205,7 @@ struct Level {
   float (*round_to_bytes)(const float*, int64_t, uint8_t*) = nullptr;
   float (*round_between)(const float*, int64_t, uint8_t*, int32_t*) = nullptr;
   void (*norm_to_bytes)(const Norm&, const float*, const float*, float*, uint8_t*) = nullptr;
+  int64_t depth_unit = 4;  // the depth of bytes is rounded up to a multiple
 };
 
 }  // namespace
@@ -238,7 +246,7 @@ namespace avx2 {
 END_TARGET
 #undef VNNI
 #define VNNI true
-#if __has_include(<avxvnniintrin.h>) && !defined(WITHOUT_AVX_VNNI)  // compilers that know it; compiler.py defines the latter
+#if __has_include(<avxvnniintrin.h>) && !defined(OLD_ASSEMBLER)  // compilers that know it; compiler.py defines the latter
 BEGIN_TARGET("avx2,fma,avxvnni")
 namespace avx2::vnni {
 #include "multiply.h"
@@ -269,6 +277,17 @@ namespace avx512::vnni {
 #include "multiply.h"
 }
 END_TARGET
+#if HAS_TILES
+BEGIN_TARGET("avx2,fma,avx512vnni,amx-tile,amx-int8," AVX512_FEATURES)
+namespace avx512::vnni::amx {
+#include "tiles.h"
+}
+END_TARGET
+#else
+namespace avx512::vnni::amx {
+using vnni::LEVEL_OF_KERNELS;
+}
+#endif
 #endif
 
 namespace {
@@ -278,13 +297,25 @@ bool read_avx_vnni() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
 }
+
+// True if the processor multiplies bytes in tiles, and the system lets this process use them, for which it asks here.
+bool may_use_tiles() {
+#if HAS_TILES
+  constexpr unsigned TILES_OF_BYTES = 3 << 24;  // AMX-TILE and AMX-INT8
+  constexpr int ASK = 0x1023, TILE_DATA = 18;   // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA of Linux's asm/prctl.h
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & TILES_OF_BYTES) == TILES_OF_BYTES && !syscall(SYS_arch_prctl, ASK, TILE_DATA);
+#else
+  return false;
+#endif
+}
 #endif
 
 // The best level that the processor has, or that is not above the one that is asked for.
 const Level& choose() {
 #if defined(__x86_64__)
   __builtin_cpu_init();  // GCC does it by itself
-  static const bool avx_vnni = read_avx_vnni();  // once: the instruction takes long in a virtual machine
+  static const bool avx_vnni = read_avx_vnni(), tiles = may_use_tiles();  // once: CPUID takes long in a virtual machine
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -293,6 +324,7 @@ const Level& choose() {
     bool usable;
     const Level& level;
   } levels[] = {
+      {"amx_int8", avx512 && tiles && __builtin_cpu_supports("avx512vnni"), avx512::vnni::amx::LEVEL_OF_KERNELS},
       {"avx512_vnni", avx512 && __builtin_cpu_supports("avx512vnni"), avx512::vnni::LEVEL_OF_KERNELS},
       {"avx512", avx512, avx512::LEVEL_OF_KERNELS},
       {"avx_vnni", avx2 && avx_vnni, avx2::vnni::LEVEL_OF_KERNELS},

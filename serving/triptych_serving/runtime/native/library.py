@@ -15,7 +15,7 @@ from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native.compiler import LIBRARY
 
 LEVEL = "TRIPTYCH_NATIVE_KERNELS"  # environment: "off", or a level that the library reads
-LEVELS = ("avx512_vnni", "avx512", "avx_vnni", "avx2", "plain")  # as in decoding.cpp
+LEVELS = ("amx_int8", "avx512_vnni", "avx512", "avx_vnni", "avx2", "plain")  # as in decoding.cpp
 HEAD_MULTIPLE, LARGEST_HEAD = 16, 256
 COPY_NUMBERS = 5
 NEWEST = "triptych_extend_beams"  # function that earlier libraries lack

@@ -23,7 +23,11 @@ INLINE Floats load_some(const float* from, int64_t left, Floats others = Floats{
 
 INLINE void store_some(float* to, Floats values, int64_t left) {
   if (left >= LANES) return store(to, values);
+#if LEVEL == AVX512
+  _mm512_mask_storeu_ps(to, left > 0 ? (1 << left) - 1 : 0, values);
+#else
   if (left > 0) std::memcpy(to, &values, left * sizeof(float));
+#endif
 }
 
 INLINE void store_bytes(uint8_t* to, Ints values, int64_t left) {
@@ -100,6 +104,29 @@ INLINE void add_products(Ints& sum, Ints inputs, Ints weights) {
 #endif
 }
 
+// What a vector of columns has for its sums to become results.
+struct Columns {
+  Ints sums;
+  Floats scale, bias{};
+  int64_t left;  // columns from here on
+
+  INLINE Columns(const Product& product, int64_t first) : scale(load(product.scales + first)), left(product.columns - first) {
+    std::memcpy(&sums, product.sums + first, sizeof sums);
+    if (product.bias) bias = load(product.bias + first);
+  }
+
+  // Store the results of a row, whose factor may be null.
+  INLINE void finish(Ints total, const float* factor, float* to) const {
+    Floats result = __builtin_convertvector(total, Floats) * scale;
+    if (factor) result *= *factor;
+    __asm__("" : "+v"(result));  // rounded as often as in the runtime's own operators: no fused operation
+    store_some(to, result + bias, left);
+  }
+};
+
+INLINE int32_t zero_of(const Product& product, int64_t row) { return product.zeros ? product.zeros[row] : product.zero; }
+INLINE const float* factor_of(const Product& product, int64_t row) { return product.factors ? product.factors + row : nullptr; }
+
 // ROWS rows times COUNT vectors of one panel, from vector `start` on.
 template <int ROWS, int COUNT>
 INLINE void multiply(const Product& product, int64_t row, int64_t panel, int start) {
@@ -108,10 +135,9 @@ INLINE void multiply(const Product& product, int64_t row, int64_t panel, int sta
   const int8_t* weights = product.weights + panel * PANEL * product.depth * product.parts + 4 * LANES * start;
 #pragma GCC unroll 4  // here and below: else the sums are kept in memory
   for (int i = 0; i < COUNT; i++) {
-    Ints sums;
-    std::memcpy(&sums, product.sums + first + LANES * i, sizeof sums);
+    const Columns columns(product, first + LANES * i);
 #pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++) total[r][i] = sums * -(product.zeros ? product.zeros[row + r] : product.zero);
+    for (int r = 0; r < ROWS; r++) total[r][i] = columns.sums * -zero_of(product, row + r);
   }
   constexpr int GROUP = 4, GROUPS = (ROWS + GROUP - 1) / GROUP;  // rows with one pointer: as many as rows would not fit into registers
   for (int64_t part = 0; part < product.parts; part++) {
@@ -138,23 +164,12 @@ INLINE void multiply(const Product& product, int64_t row, int64_t panel, int sta
       for (int g = 0; g < GROUPS; g++) inputs[g] += 4;
     }
   }
-  const bool whole = first + COUNT * LANES <= product.columns;
 #pragma GCC unroll 4
   for (int i = 0; i < COUNT; i++) {
-    const int64_t place = first + LANES * i;
-    const Floats scale = load(product.scales + place), bias = product.bias ? load(product.bias + place) : Floats{};
+    const Columns columns(product, first + LANES * i);
 #pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++) {
-      Floats result = __builtin_convertvector(total[r][i], Floats);
-      if (product.factors) {
-        result = result * scale * product.factors[row + r];
-        __asm__("" : "+v"(result));  // rounded as often as in the runtime's own operators: no fused operation
-        result = result + bias;
-      } else {
-        result = result * scale + bias;
-      }
-      store_some(product.to + (row + r) * product.columns + place, result, whole ? LANES : product.columns - place);
-    }
+    for (int r = 0; r < ROWS; r++)
+      columns.finish(total[r][i], factor_of(product, row + r), product.to + (row + r) * product.columns + first + LANES * i);
   }
 }
 
@@ -178,5 +193,5 @@ void multiply_all(const Product& product, int64_t rows, int64_t first, int64_t s
   }
 }
 
-const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats,
+constexpr Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats,
                              PANEL, VNNI, multiply_all, round_to_bytes, round_between, norm_to_bytes};

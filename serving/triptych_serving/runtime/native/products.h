@@ -34,7 +34,7 @@ struct Packed {
 
   // In each panel of columns, four bytes of each column are together.
   Packed(const Level& level, const int8_t* from, int64_t from_depth, int64_t columns)
-      : depth(round_up(from_depth, 4)), columns(columns), parts(level.takes_bytes || has_7_bits(from, from_depth * columns) ? 1 : 2),
+      : depth(round_up(from_depth, level.depth_unit)), columns(columns), parts(level.takes_bytes || has_7_bits(from, from_depth * columns) ? 1 : 2),
         memory(round_up(columns, level.panel) * depth * parts), sums(round_up(columns, level.panel)) {
     std::memset(memory.data, 0, memory.size);  // the last panel is not filled, nor is the rounded depth
     int8_t* __restrict to = static_cast<int8_t*>(memory.data);
