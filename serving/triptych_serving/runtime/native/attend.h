@@ -28,6 +28,22 @@ INLINE Floats load(const int8_t* from) {
 
 INLINE void store(float* to, Floats values) { std::memcpy(to, &values, sizeof values); }
 
+// The next values, of which `left` are left, followed by others.
+INLINE Floats load_some(const float* from, int64_t left, Floats others = Floats{}) {
+  if (left >= LANES) return load(from);
+  std::memcpy(&others, from, left * sizeof(float));
+  return others;
+}
+
+INLINE void store_some(float* to, Floats values, int64_t left) {
+  if (left >= LANES) return store(to, values);
+#if LEVEL == AVX512
+  _mm512_mask_storeu_ps(to, left > 0 ? (1 << left) - 1 : 0, values);
+#else
+  if (left > 0) std::memcpy(to, &values, left * sizeof(float));
+#endif
+}
+
 INLINE float sum(Floats x) {
 #if LEVEL == AVX512
   return _mm512_reduce_add_ps(x);

@@ -149,12 +149,22 @@ struct Block {
   int64_t query_distance, key_distance;        // from one query, key or value to the next
   float scale;                                 // of the queries
   float cap;                                   // soft limit of the scores: cap * tanh(score / cap); 0: none
-  bool causal;                                 // false: all queries attend to the keys up to `start`
 
-  int64_t place_of(int64_t query) const { return causal ? start + (first + query) / group : start; }
+  int64_t place_of(int64_t query) const { return start + (first + query) / group; }
   float* context_of(int64_t query) const {
     return contexts + (first + query) / group * width + (first + query) % group * size;
   }
+};
+
+// A head of a sequence whose tokens attend to each other. Up to ROUNDING numbers behind the last value are read.
+struct SequenceHead {
+  const float* queries;  // [count, size]
+  const float* keys;
+  const float* values;
+  float* contexts;
+  int64_t count, size;      // tokens, channels
+  int64_t distance, width;  // from one query, key or value to the next; from one context to the next
+  float scale;              // of the scores
 };
 
 // Packed weights times inputs [rows, depth]. What belongs to columns is there for whole panels.
@@ -205,6 +215,7 @@ struct Level {
   float (*round_to_bytes)(const float*, int64_t, uint8_t*) = nullptr;
   float (*round_between)(const float*, int64_t, uint8_t*, int32_t*) = nullptr;
   void (*norm_to_bytes)(const Norm&, const float*, const float*, float*, uint8_t*) = nullptr;
+  void (*attend_sequence)(const SequenceHead&) = nullptr;
   int64_t depth_unit = 4;  // the depth of bytes is rounded up to a multiple
 };
 
@@ -241,6 +252,7 @@ namespace avx2 {
 #include "attend_queries.h"
 #include "floats.h"
 #include "select.h"
+#include "attend_sequence.h"
 #include "multiply.h"
 }
 END_TARGET
@@ -267,6 +279,7 @@ namespace avx512 {
 #include "attend_queries.h"
 #include "floats.h"
 #include "select.h"
+#include "attend_sequence.h"
 #include "multiply.h"
 }
 END_TARGET
@@ -584,6 +597,7 @@ void compute_scatter(const Kernel& kernel, void* context) {
 template <typename Function>
 void run_parallel(const Kernel& kernel, void* context, int64_t parts, Function function) {
   const auto call = [](void* data, size_t part) { (*static_cast<Function*>(data))(part); };
+  if (parts == 1) return function(0);
   using Call = void (*)(void*, size_t);
   const auto run = kernel.at<Status (*)(void*, Call, size_t, size_t, void*)>(PARALLEL_FOR);
   kernel.check(run(context, call, parts, 0, &function));

@@ -41,7 +41,7 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
     if (inputs.shape[2] != by.depth) throw Fault{"attention: unsupported shapes"};
     check_heads(kernel, by.columns);
     width = by.columns / 3;
-    projected.resize(inputs.rows() * by.columns);
+    projected.resize(inputs.rows() * by.columns + ROUNDING);
     multiply_input<PLACES>(kernel, context, by, inputs, projected.data());
   });
   const float* const from = projected.data();
@@ -53,29 +53,9 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
     const Sequence& sequence = sequences[part / heads];
     const int64_t first = sequence.first, count = sequence.count;
     const int64_t offset = part % heads * size;
-    thread_local std::vector<float> scores, filled;
-    Block block{};
-    block.queries = from + first * 3 * width + offset;
-    block.keys = block.queries + width, block.values = block.keys + width;
-    block.contexts = result + first * width + offset;
-    block.query_distance = block.key_distance = 3 * width, block.width = width;
-    block.count = count, block.start = count - 1, block.group = 1, block.size = size, block.stride = count + ROUNDING;
-    block.scale = kernel.scale > 0 ? kernel.scale : 1 / std::sqrt(static_cast<float>(size));
-    scores.resize(MOST_AT_ONCE * block.stride);
-    block.scores = scores.data();
-    const int64_t whole = round_up(size, ROUNDING);
-    if (whole == size) {
-      if (count) kernel.level.attend_block(block);
-    } else if (count) {  // heads that do not fill vectors are copied to some that do
-      filled.assign(4 * count * whole, 0.0f);
-      const auto place = [&](int64_t part, int64_t token) { return filled.data() + (part * count + token) * whole; };
-      for (int64_t i = 0; i < 3 * count; i++)
-        std::memcpy(place(i / count, i % count), block.queries + i % count * 3 * width + i / count * width, size * sizeof(float));
-      block.queries = place(0, 0), block.keys = place(1, 0), block.values = place(2, 0), block.contexts = place(3, 0);
-      block.query_distance = block.key_distance = block.width = block.size = whole;
-      kernel.level.attend_block(block);
-      for (int64_t i = 0; i < count; i++) std::memcpy(result + (first + i) * width + offset, place(3, i), size * sizeof(float));
-    }
+    const float* const queries = from + first * 3 * width + offset;
+    const float scale = kernel.scale > 0 ? kernel.scale : 1 / std::sqrt(static_cast<float>(size));
+    kernel.level.attend_sequence({queries, queries + width, queries + 2 * width, result + first * width + offset, count, size, 3 * width, width, scale});
     for (int64_t token = first + count; token < sequence.end; token++) std::memset(result + token * width + offset, 0, size * sizeof(float));
   });
 }

@@ -14,22 +14,6 @@ INLINE Ints nearest(Floats x) {
 #endif
 }
 
-// The next values, of which `left` are left, followed by others.
-INLINE Floats load_some(const float* from, int64_t left, Floats others = Floats{}) {
-  if (left >= LANES) return load(from);
-  std::memcpy(&others, from, left * sizeof(float));
-  return others;
-}
-
-INLINE void store_some(float* to, Floats values, int64_t left) {
-  if (left >= LANES) return store(to, values);
-#if LEVEL == AVX512
-  _mm512_mask_storeu_ps(to, left > 0 ? (1 << left) - 1 : 0, values);
-#else
-  if (left > 0) std::memcpy(to, &values, left * sizeof(float));
-#endif
-}
-
 INLINE void store_bytes(uint8_t* to, Ints values, int64_t left) {
   using Bytes = uint8_t __attribute__((vector_size(LANES)));
   const Bytes bytes = __builtin_convertvector(values < 0 ? Ints{} : values > 255 ? Ints{} + 255 : values, Bytes);
@@ -44,11 +28,10 @@ float round_to_bytes(const float* from, int64_t size, uint8_t* to) {
     const Floats values = load_some(from + i, size - i);
     most = greater(greater(values, -values), most);
   }
-  float largest = most[0];
-  for (int lane = 1; lane < LANES; lane++) largest = std::max(largest, most[lane]);
+  const float by = largest(most);
   for (int64_t i = 0; i < size; i += LANES)
-    store_bytes(to + i, nearest(load_some(from + i, size - i) / largest / TOKEN_STEP) + TOKEN_ZERO, size - i);
-  return largest;
+    store_bytes(to + i, nearest(load_some(from + i, size - i) / by / TOKEN_STEP) + TOKEN_ZERO, size - i);
+  return by;
 }
 
 // Round a row to bytes between its smallest and largest value, of which one may be 0; return the step, and set what stands for 0.
@@ -58,8 +41,7 @@ float round_between(const float* from, int64_t size, uint8_t* to, int32_t* zero)
     const Floats values = load_some(from + i, size - i);
     most = greater(values, most), least = greater(-values, least);
   }
-  float high = most[0], low = least[0];  // the latter without its sign
-  for (int lane = 1; lane < LANES; lane++) high = std::max(high, most[lane]), low = std::max(low, least[lane]);
+  const float high = largest(most), low = largest(least);  // the latter without its sign
   const float step = std::max((high + low) / MOST_BYTES, SMALLEST_TOKEN), place = std::nearbyint(low / step);
   for (int64_t i = 0; i < size; i += LANES) store_bytes(to + i, nearest(load_some(from + i, size - i) / step + place), size - i);
   *zero = static_cast<int32_t>(place);
@@ -194,4 +176,4 @@ void multiply_all(const Product& product, int64_t rows, int64_t first, int64_t s
 }
 
 constexpr Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats,
-                             PANEL, VNNI, multiply_all, round_to_bytes, round_between, norm_to_bytes};
+                             PANEL, VNNI, multiply_all, round_to_bytes, round_between, norm_to_bytes, attend_sequence};

@@ -4,6 +4,8 @@
 constexpr size_t HUGE_PAGE = 1 << 21;
 constexpr int64_t LARGEST_OF_7 = 64;  // two products of such weights with unsigned bytes have a sum of 16 bits
 constexpr int64_t PART = 1 << 17;  // bytes of weights that a thread takes at a time: they stay in the second cache for all rows
+constexpr int64_t BLOCK_OF_INPUTS = 1 << 19;  // bytes of rows that are multiplied together: they stay there, too
+constexpr int64_t ROWS_AT_ONCE = 16;          // that a thread rounds at a time
 
 // Memory on huge pages, if it is large: with fewer translations of addresses, weights are read faster.
 struct Memory {
@@ -157,6 +159,13 @@ void multiply_bytes(const Kernel& kernel, void* context, const Operands& by, con
              [&](int64_t first, int64_t stop) { kernel.level.multiply(product, rows, first, stop); });
 }
 
+// Call `function(first, count)` for blocks of rows, of whose bytes the second cache keeps some hundred kilobytes.
+template <typename Function>
+void for_blocks(int64_t rows, int64_t depth, Function function) {
+  const int64_t blocks = std::max<int64_t>(1, (rows * depth + BLOCK_OF_INPUTS - 1) / BLOCK_OF_INPUTS), height = (rows + blocks - 1) / blocks;
+  for (int64_t first = 0; first < rows; first += height) function(first, std::min(height, rows - first));
+}
+
 // The same of a node's input.
 template <const Places&>
 void multiply_input(const Kernel& kernel, void* context, const Operands& by, const Kernel::Tensor<uint8_t>& inputs, float* to) {
@@ -168,24 +177,33 @@ void multiply_input(const Kernel& kernel, void* context, const Operands& by, con
     for (int64_t row = 0; row < rows; row++) std::memcpy(padded.data() + row * rounded_depth, from + row * depth, depth);
     from = padded.data();
   }
-  multiply_bytes(kernel, context, by, from, rows, nullptr, nullptr, to);
+  for_blocks(rows, rounded_depth, [&](int64_t first, int64_t count) {
+    multiply_bytes(kernel, context, by, from + first * rounded_depth, count, nullptr, nullptr, to + first * by.columns);
+  });
 }
 
 // The same of floats: each row is divided by its largest magnitude or step and rounded, and its products are multiplied by that again.
 template <const Places& PLACES>
 void multiply_input(const Kernel& kernel, void* context, const Operands& by, const Kernel::Tensor<float>& inputs, float* to) {
-  const int64_t depth = by.packed->depth, rows = inputs.rows();
-  thread_local std::vector<uint8_t> bytes;
-  thread_local std::vector<float> factors;
-  thread_local std::vector<int32_t> zeros;
-  bytes.assign(rows * depth, 0);
-  factors.resize(rows), zeros.resize(rows);
-  for (int64_t row = 0; row < rows; row++) {
-    const float* const from = inputs.data + row * by.depth;
-    uint8_t* const place = bytes.data() + row * depth;
-    factors[row] = PLACES.between ? kernel.level.round_between(from, by.depth, place, &zeros[row]) : kernel.level.round_to_bytes(from, by.depth, place);
-  }
-  multiply_bytes(kernel, context, by, bytes.data(), rows, factors.data(), PLACES.between ? zeros.data() : nullptr, to);
+  const int64_t depth = by.packed->depth;
+  for_blocks(inputs.rows(), depth, [&](int64_t start, int64_t count) {
+    thread_local std::vector<uint8_t> memory;
+    thread_local std::vector<float> factors_of_rows;
+    thread_local std::vector<int32_t> zeros_of_rows;
+    memory.assign(count * depth, 0);
+    factors_of_rows.resize(count), zeros_of_rows.resize(count);
+    uint8_t* const bytes = memory.data();  // of this thread; others share in the work
+    float* const factors = factors_of_rows.data();
+    int32_t* const zeros = zeros_of_rows.data();
+    run_parallel(kernel, context, (count + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, [=, &kernel, &by, &inputs](int64_t part) {
+      for (int64_t row = part * ROWS_AT_ONCE; row < std::min(count, (part + 1) * ROWS_AT_ONCE); row++) {
+        const float* const from = inputs.data + (start + row) * by.depth;
+        uint8_t* const place = bytes + row * depth;
+        factors[row] = PLACES.between ? kernel.level.round_between(from, by.depth, place, zeros + row) : kernel.level.round_to_bytes(from, by.depth, place);
+      }
+    });
+    multiply_bytes(kernel, context, by, bytes, count, factors, PLACES.between ? zeros : nullptr, to + start * by.columns);
+  });
 }
 
 constexpr Places PRODUCT_PLACES{3, 6, 2, 4, 5}, PER_TOKEN_PLACES{2, 3, 0, 0, 0}, PER_ROW_PLACES{2, 3, 0, 0, 0, true};

@@ -4,6 +4,16 @@ constexpr int64_t BLOCK = 4 * LANES;
 
 INLINE Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 
+INLINE float largest(Floats x) {
+#if LEVEL == AVX512
+  return _mm512_reduce_max_ps(x);
+#else
+  float most = x[0];
+  for (int lane = 1; lane < LANES; lane++) most = std::max(most, x[lane]);
+  return most;
+#endif
+}
+
 // The largest of each lane of a block.
 INLINE Floats largest(const float* from) {
   return greater(greater(load(from), load(from + LANES)), greater(load(from + 2 * LANES), load(from + 3 * LANES)));

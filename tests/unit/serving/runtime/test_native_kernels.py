@@ -19,7 +19,7 @@ from triptych_serving.runtime import session as session_module
 from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native import library as installed
 from triptych_serving.runtime.native.compiler import LIBRARY, SOURCE, compile_library
-from triptych_serving.runtime.native.library import LEVEL, native_kernels
+from triptych_serving.runtime.native.library import LEVEL, LEVELS, native_kernels
 from triptych_serving.runtime.session import ATTENTION, GENERATION, Session
 
 from ....fixtures.onnx_models import onnx_model
@@ -31,7 +31,7 @@ Tensor = tuple[str, int, Sequence[int | str | None] | None]  # name, type and sh
 FLOAT, UINT8, INT8, INT32, INT64 = (getattr(TensorProto, name) for name in ("FLOAT", "UINT8", "INT8", "INT32", "INT64"))
 RESULT: list[Tensor] = [("result", FLOAT, None)]
 STEP = np.array(0.37, np.float32)
-BYTE_LEVELS = ["", "avx512_vnni", "avx512", "avx_vnni", "avx2"]  # with products of bytes; a processor that lacks one has the next
+BYTE_LEVELS = ["", "avx512_vnni", "avx512", "avx_vnni", "avx2"]  # with products of bytes; or the next that the processor has
 HAS_PRODUCTS = pytest.mark.skipif(
     integer_extension() not in ("avx2", *VNNI), reason="the runtime computes products on this processor"
 )
@@ -633,7 +633,7 @@ def test_an_unknown_level_is_a_warning_that_names_the_known_ones(
         path.symlink_to(library)
         monkeypatch.setenv(LEVEL, level)
         assert native_kernels() == path
-        known = "'AVX2' is unknown, the best kernels are used: set off, amx_int8, avx512_vnni, avx512, avx_vnni, avx2, plain, or nothing"
+        known = f"'AVX2' is unknown, the best kernels are used: set off, {', '.join(LEVELS)}, or nothing"
         assert [record.getMessage() for record in caplog.records] == [f"{LEVEL}: {known}"] * unknown
 
 
