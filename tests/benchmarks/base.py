@@ -51,8 +51,9 @@ TRANSLATION_SPREAD = 16.0  # with less, decoding soon says one token for ever
 
 TINY: dict[str, Any] = {"model_dim": 32, "heads": 2, "feedforward_dim": 64}
 LARGE: dict[str, Any] = {"model_dim": 1024, "heads": 16, "feedforward_dim": 4096}
-SHAPES: dict[str, dict[str, Any]] = {  # of translation models; the last two are OPUS-MT's and NLLB-200-distilled-600M's
+SHAPES: dict[str, dict[str, Any]] = {  # of translation models: the embedded one's; OPUS-MT's and NLLB-200-distilled-600M's
     "base": {"vocabulary_size": 16_000},
+    "en-de": {"vocabulary_size": 12_000, "model_dim": 256, "heads": 4, "feedforward_dim": 1024, "decoder_layers": 2},
     "opus-mt": {"vocabulary_size": 58_101},
     "nllb-600m": {"vocabulary_size": 256_206, **LARGE, "encoder_layers": 12, "decoder_layers": 12},
 }
