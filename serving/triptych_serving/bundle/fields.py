@@ -38,6 +38,7 @@ class JsonFields:
         self.values: Mapping[str, Any] = values if isinstance(values, dict) else {}
         if not isinstance(values, dict):
             faults.append(f"{path or 'the file'} is not an object")
+            self.faults = []  # that it lacks members says nothing more
 
     def get(self, name: str, kind: type[Value], default: Value | None = None) -> Value:
         """Read a member; `default` if it is absent."""

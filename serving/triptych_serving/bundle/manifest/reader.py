@@ -49,10 +49,12 @@ def read_manifest(folder: Path) -> Manifest:
     if (fault := _format_fault(fields)) and not faults:
         raise BundleError(path, [fault])
     task = fields.get("task", str)
-    if task not in TASKS and not faults:
+    if faults:
+        raise BundleError(path, faults)
+    if task not in TASKS:
         raise BundleError(path, [f"task {task!r} is not supported; this release serves: {', '.join(TASKS)}"])
     prompted = task == TRANSLATION and "languages" in fields.values
-    manifest = parse_prompted_translation(fields) if prompted else PARSERS.get(task, parse_translation)(fields)
+    manifest = parse_prompted_translation(fields) if prompted else PARSERS[task](fields)
     if faults:
         raise BundleError(path, faults)
     return manifest
