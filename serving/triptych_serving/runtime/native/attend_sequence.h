@@ -65,8 +65,9 @@ INLINE float softmax(float* scores, int64_t count, float scale) {
 }
 
 void attend_sequence(const SequenceHead& head) {
-  const int64_t count = head.count, size = head.size, whole = round_up(size, LANES), width = round_up(count, LANES) + LANES;  // no power of two
-  thread_local std::vector<float> keys, values, scores;  // of keys, a row for each channel
+  const int64_t count = head.count, size = head.size, whole = round_up(size, LANES);
+  const int64_t width = round_up(count, LANES) + LANES;  // no power of two: such rows would have few places in the first cache
+  thread_local std::vector<float> keys, values, scores;  // copies that are read in order; of keys, a row for each channel
   keys.resize(size * width), values.resize(count * whole), scores.resize(TALL * width);
   for (int64_t t = 0; t < count; t++) {
     for (int64_t i = 0; i < size; i++) keys[i * width + t] = head.keys[t * head.distance + i];

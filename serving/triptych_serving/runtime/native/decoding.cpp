@@ -156,7 +156,7 @@ struct Block {
   }
 };
 
-// A head of a sequence whose tokens attend to each other. Up to ROUNDING numbers behind the last value are read.
+// A head of a sequence whose tokens attend to each other.
 struct SequenceHead {
   const float* queries;  // [count, size]
   const float* keys;

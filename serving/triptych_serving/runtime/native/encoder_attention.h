@@ -41,7 +41,7 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
     if (inputs.shape[2] != by.depth) throw Fault{"attention: unsupported shapes"};
     check_heads(kernel, by.columns);
     width = by.columns / 3;
-    projected.resize(inputs.rows() * by.columns + ROUNDING);
+    projected.resize(inputs.rows() * by.columns);
     multiply_input<PLACES>(kernel, context, by, inputs, projected.data());
   });
   const float* const from = projected.data();
