@@ -32,7 +32,8 @@
 #include <cpuid.h>
 #include <immintrin.h>
 #endif
-#if defined(__linux__) && defined(__x86_64__) && __has_include(<amxint8intrin.h>) && !defined(OLD_ASSEMBLER)
+#if defined(__linux__) && defined(__x86_64__) && !defined(OLD_ASSEMBLER) && \
+    (__has_include(<amxint8intrin.h>) || __has_include(<amxintrin.h>))  // of GCC, of Clang
 #define HAS_TILES true
 #include <sys/syscall.h>
 #include <unistd.h>
