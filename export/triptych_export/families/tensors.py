@@ -144,11 +144,15 @@ class TensorsFamily:
 
     def _add_labels(self, folder: Folder) -> None:
         """Note the output that the labels belong to."""
-        self.labels = tuple((folder.path / LABELS_FILE).read_text(encoding="utf-8").splitlines())
+        path = folder.path / LABELS_FILE
+        try:
+            self.labels = tuple(path.read_text(encoding="utf-8-sig").splitlines())
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"{path} cannot be read as UTF-8: {error}") from error
         scores = {name: spec for name, spec in self.outputs.items() if spec.datatype != BYTES}
         fitting = [name for name, spec in scores.items() if spec.shape[1:] == (len(self.labels),)]
         if len(fitting) != 1:
-            raise SourceError(f"{folder.path / LABELS_FILE}: {len(fitting)} outputs fit [rows, {len(self.labels)} labels]")
+            raise SourceError(f"{path}: {len(fitting)} outputs fit [rows, {len(self.labels)} labels]")
         self.members["labels"] = fitting[0]
 
     def _generated(self) -> tuple[list[dict[str, NDArray[Any]]], list[dict[str, NDArray[Any]]]]:

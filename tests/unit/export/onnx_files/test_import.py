@@ -601,12 +601,12 @@ def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
     size = {"height": 8, "width": 8}
     processor = {"image_processor_type": "ViTImageProcessor", "size": size, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
     write_json(path.parent / "preprocessor_config.json", processor)
-    (path.parent / "labels.txt").write_text("red\ngreen\nblue\n", encoding="utf-8")
+    (path.parent / "labels.txt").write_bytes(b"\xef\xbb\xbfred\r\ngreen\r\nblue\r\n")  # as editors on Windows save it
     with closing(TensorModel("colours", 1, open_bundle(exported(path, tmp_path)))) as model:
         picture = png((0, 255, 51), (31, 17))
         found = model.run({"x": model.read_images("x", [picture] * 2)})["y"]
         np.testing.assert_allclose(found, [[-2, 2, -1.2]] * 2, rtol=1e-6)
-        assert [[one.label for one in row] for row in model.rank("y", found, 2)] == [["green", "blue"]] * 2
+        assert [[one.label for one in row] for row in model.rank("y", found, 3)] == [["green", "blue", "red"]] * 2
         request = pb.ModelInferRequest(**infer_request("colours", "", {"x": [picture] * 2}, {"y": 2}))
         arrays, sent = inputs_from(request, ())
         assert (arrays, sent) == ({}, {"x": [picture] * 2})
@@ -623,9 +623,10 @@ def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
     printed = CliRunner().invoke(infer, [*given, "y=2"]).output.splitlines()
     assert [line.rpartition(":")[2] for line in printed] == ["label", "green", "blue"]
     assert "--labels y=0: '0' is no number of labels" in CliRunner().invoke(infer, [*given, "y=0"]).output
-    (path.parent / "labels.txt").write_text("red\n", encoding="utf-8")
-    with pytest.raises(SourceError, match=r"labels\.txt: 0 outputs fit"):
-        exported(path, tmp_path)
+    for content, message in ((b"red\n", ": 0 outputs fit"), (b"gr\xfcn\n", " cannot be read as UTF-8")):
+        (path.parent / "labels.txt").write_bytes(content)
+        with pytest.raises(SourceError, match=rf"labels\.txt{message}"):
+            exported(path, tmp_path)
 
 
 @pytest.mark.parametrize("external", [False, True])
