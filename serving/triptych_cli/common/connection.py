@@ -163,7 +163,7 @@ def _api_key() -> str | None:
     if path is None:
         return None
     try:
-        key = path.read_text(encoding="utf-8").strip()
+        key = path.read_text(encoding="utf-8-sig").strip()
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{path}: not an API key, which is ASCII text") from error
     if not key:

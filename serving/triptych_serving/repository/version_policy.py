@@ -75,7 +75,7 @@ def read_policy(folder: Path) -> VersionPolicy:
 def _content(path: Path) -> str:
     if path.is_symlink() or not path.is_file():
         raise ValueError("not a plain file")
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES:,} characters")

@@ -43,7 +43,7 @@ def test_commands_for_servers_take_credentials(
     run: Run, made: dict[str, Any], tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     authority = Authority(tmp_path)
-    (tmp_path / "key").write_text("secret\n")
+    (tmp_path / "key").write_bytes(b"\xef\xbb\xbfsecret\r\n")  # as editors on Windows save it
     result = run(*command, *SERVER, "--tls-ca", authority.file, "--api-key-file", tmp_path / "key")
     assert result.error == "made"
     assert (made["address"], made["api_key"]) == ("example.com:1", "secret")

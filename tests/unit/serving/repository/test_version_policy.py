@@ -35,7 +35,7 @@ def test_versions_are_chosen_and_labelled(tmp_path: Path, versions: Any, policy:
     assert read_policy(tmp_path) == DEFAULT == VersionPolicy(latest=1)
     write(tmp_path, {"versions": versions})
     assert read_policy(tmp_path) == policy
-    write(tmp_path, {"labels": {"stable": 3, "canary": 4, "blue": 4}})
+    write(tmp_path, '\ufeff{"labels": {"stable": 3, "canary": 4, "blue": 4}}')  # with the mark of an editor on Windows
     labelled = read_policy(tmp_path)
     assert [labelled.labels_of(version) for version in (3, 4, 5)] == [("stable",), ("blue", "canary"), ()]
 
