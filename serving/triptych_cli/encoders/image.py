@@ -1,5 +1,6 @@
 """`triptych classify`: classify images."""
 
+import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -68,7 +69,8 @@ def _files(photos: Iterable[str]) -> Iterator[str]:
     for photo in photos:
         found = (path for path in Path(photo).rglob("*") if path.suffix.lower() in SUFFIXES)
         shown = (path for path in found if not any(part.startswith(".") for part in path.relative_to(photo).parts))
-        yield from sorted(map(str, shown)) or [photo] if photo != STDIN and Path(photo).is_dir() else [photo]
+        is_folder = photo != STDIN and os.path.isdir(photo)  # noqa: PTH112 - pathlib's raises errors, such as EACCES
+        yield from sorted(map(str, shown)) or [photo] if is_folder else [photo]
 
 
 def _read(index: int, photo: str) -> bytes | InputError:

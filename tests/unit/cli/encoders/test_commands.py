@@ -262,16 +262,17 @@ def test_classify_reads_standard_input(run: Run, models: FakeModels, arguments: 
 
 
 def test_bad_images_are_named_and_the_others_are_done(run: Run, models: FakeModels, photos: Path) -> None:
-    names = [str(photos / name) for name in ("a.png", "missing.png", "bad.png", "c.png")]
+    names = [str(photos / name) for name in ("a.png", "missing.png", "a" * 300, "bad.png", "c.png")]
     result = run("classify", "--json", "--top-k", "1", *names)
     assert result.code == 1
-    problems = ["cannot be read: No such file or directory", "no JPEG, PNG or WebP file"]
-    assert result.err.splitlines() == [f"{name}: {problem}" for name, problem in zip(names[1:3], problems, strict=True)]
+    unread = ["cannot be read: No such file or directory", "cannot be read: File name too long"]
+    problems = [*unread, "no JPEG, PNG or WebP file"]
+    assert result.err.splitlines() == [f"{name}: {problem}" for name, problem in zip(names[1:4], problems, strict=True)]
     rows = [json.loads(line) for line in result.out.splitlines()]
     assert [row["photo"] for row in rows] == names
     assert [row.get("error") for row in rows] == [None, *problems, None]
     assert rows[0]["labels"] == [{"label": "tabby", "score": 0.75, "index": 281}]
-    assert (rows[3]["width"], rows[3]["height"]) == (1, 2)
+    assert (rows[4]["width"], rows[4]["height"]) == (1, 2)
 
 
 @pytest.mark.parametrize(("command", "task"), [("fill", "fill-mask"), ("classify", "image-classification")])
