@@ -123,6 +123,10 @@ def test_translations_follow_the_typing(page: Page) -> None:
     expect(page.locator("#status")).to_contain_text("press Ctrl+C")
     assert page.evaluate("getSelection().toString().trim()") == "Ich habe eine Katze."
     page.evaluate("delete navigator.clipboard")
+    expect(page.locator("#translate-time")).not_to_be_empty()
+    page.fill("#source", "")
+    for name in ("#target", "#translate-time"):
+        expect(page.locator(name)).to_be_empty()
 
 
 def test_texts_of_any_length_and_direction_are_seen_whole(page: Page) -> None:

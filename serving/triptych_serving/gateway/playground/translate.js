@@ -123,6 +123,7 @@ async function translate(signal) {
   byId("alternatives").querySelector("ol").replaceChildren();
   if (!text.trim()) {
     target.replaceChildren();
+    byId("translate-time").textContent = "";
     setBusy(target, false); // the translation that this input ended left it
     return;
   }
