@@ -3,22 +3,27 @@
 import json
 import os
 import re
+import select
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, TextIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TextIO, TypeVar, cast
 
 import click
 
 from triptych_embedded.request import InputError
 from triptych_text.utf8 import not_utf8
 
+if TYPE_CHECKING:
+    from io import BufferedReader
+
 IS_READ = "triptych.standard_input"  # in the meta of a command's context
+CHUNK = 1 << 16  # bytes
 ESCAPED = "backslashreplace"  # names of files that are not UTF-8 are shown with escapes, which JSON has too
 
 Input = TypeVar("Input")
@@ -33,6 +38,7 @@ class InputLine:
     origin: str
     problem: str = ""  # why the line cannot be read
     size: int = 0  # bytes of the line in its file
+    ends_batch: bool = False  # nothing waits behind it: a program that writes line by line may wait for the result
 
     @property
     def is_blank(self) -> bool:
@@ -129,19 +135,47 @@ def _check_argument(index: int, text: str) -> None:
 
 def _decode(stream: BinaryIO, name: str) -> Iterator[InputLine]:
     with stream, _readable(name):
-        for number, raw in enumerate(stream, start=1):
+        for number, (raw, ends_batch) in enumerate(_split(stream), start=1):
             origin = f"{name}:{number}"
             try:
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-                yield InputLine(text.rstrip("\r\n"), origin, size=len(raw))
+                yield InputLine(text.rstrip("\r\n"), origin, "", len(raw), ends_batch)
             except UnicodeDecodeError as error:
-                yield InputLine("", origin, not_utf8(error, raw), len(raw))
+                yield InputLine("", origin, not_utf8(error, raw), len(raw), ends_batch)
+
+
+def _split(stream: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    """Yield the lines, and of each whether nothing can be read behind it for now."""
+    begun: list[bytes] = []  # parts of a line
+    while chunk := cast("BufferedReader", stream).read1(CHUNK):
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        if others:
+            lines = [b"".join(begun), *others[:-1]]
+            begun = [others[-1]]
+            yield from ((line + b"\n", False) for line in lines[:-1])
+            yield lines[-1] + b"\n", _is_idle(stream)
+    if line := b"".join(begun):
+        yield line, True
+
+
+def _is_idle(stream: BinaryIO) -> bool:
+    """Return True if a pipe is open and empty."""
+    try:
+        return not select.select([stream], [], [], 0)[0]
+    except (OSError, ValueError):  # no file, or a system that asks sockets only
+        return False
 
 
 def batches(inputs: Iterable[Input], size: int) -> Iterator[list[Input]]:
-    """Yield lists of at most `size` inputs, in order."""
-    remaining = iter(inputs)
-    while batch := list(islice(remaining, size)):
+    """Yield lists of at most `size` inputs, in order. An `InputLine` may end one."""
+    batch: list[Input] = []
+    for each in inputs:
+        batch.append(each)
+        if len(batch) == size or (isinstance(each, InputLine) and each.ends_batch):
+            yield batch
+            batch = []
+    if batch:
         yield batch
 
 

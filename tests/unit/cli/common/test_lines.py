@@ -1,6 +1,7 @@
 """Batches with bad inputs, and the format of scores."""
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,16 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from triptych_cli.common.lines import json_row, open_writer, read_binary, read_lines, run_each, score_number, score_text
+from triptych_cli.common.lines import (
+    batches,
+    json_row,
+    open_writer,
+    read_binary,
+    read_lines,
+    run_each,
+    score_number,
+    score_text,
+)
 from triptych_cli.common.options import line_file
 from triptych_embedded.request import InputError
 
@@ -34,6 +44,20 @@ def test_a_byte_order_mark_counts_for_the_place_of_a_fault(tmp_path: Path) -> No
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfb\xff\nb\xff\n")
     problems = [line.problem for line in read_lines((), tmp_path / "a.txt")]
     assert problems == [f"not UTF-8 (invalid start byte at byte {place})" for place in (4, 1)]
+
+
+def test_a_batch_ends_where_a_pipe_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that writes line by line gets the results of those that it has written."""
+    reader, writer = os.pipe()
+    with open(reader, encoding="utf-8") as stdin, open(writer, "wb", buffering=0) as pipe:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        found = batches(read_lines(["-"], None), 3)
+        for written, texts in ((b"a\n", ["a"]), (b"b\nc\nd", ["b", "c"]), (b"d\ne\nf\ng\n", ["dd", "e", "f"])):
+            pipe.write(written)
+            assert [line.text for line in next(found)] == texts
+        pipe.write(b"\nh")
+        pipe.close()
+        assert [[line.text for line in batch] for batch in found] == [["g", "", "h"]]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +122,7 @@ def test_dev_stdout_is_standard_output() -> None:
 
 def test_an_error_of_reading_names_the_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Damaged(io.BytesIO):
-        def __next__(self) -> bytes:
+        def read1(self, size: int | None = -1, /) -> bytes:
             raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Damaged()))
