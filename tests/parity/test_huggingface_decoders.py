@@ -65,6 +65,21 @@ def test_missing_limits_of_gemma_2_are_those_of_its_class(tmp_path: Path) -> Non
     assert (config.attention_cap, config.logit_cap) == (50.0, 30.0)
 
 
+@pytest.mark.parametrize("variant", ["gpt2", "qwen2", "gemma3 tied"])
+@torch.inference_mode()
+def test_a_tied_matrix_may_be_stored_under_any_name_and_two_different_ones_are_not_tied(variant: str, tmp_path: Path) -> None:
+    small_decoder(variant, tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    [table] = (name for name in weights if name.endswith(("wte.weight", "embed_tokens.weight")))
+    rows = weights.pop(table)
+    for stored, tied in (({"lm_head.weight": rows}, True), ({table: rows, "lm_head.weight": 2 * rows}, False)):
+        save_file({**weights, **stored}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        model, ids = transformers.AutoModelForCausalLM.from_pretrained(tmp_path), torch.randint(0, 352, (2, 80))
+        source = load_decoder(tmp_path)
+        assert source.model.config.tied == tied
+        torch.testing.assert_close(source.model(ids), model(ids).logits, atol=5e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize(("variant", "shape"), [("lfm2", {"conv_bias": True}), ("bloom", {"n_head": 8})])
 @torch.inference_mode()
 def test_biases_of_convolutions_and_heads_of_an_odd_size(variant: str, shape: dict[str, Any], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer
 
 from triptych_export.generation_source import GenerationSource
@@ -42,6 +43,7 @@ from triptych_training.models.bert import EncoderModel
 from triptych_training.models.gpt import Gpt, GptConfig
 from triptych_training.models.gpt_encoder import LAST, GptEncoderConfig
 
+TABLES = ("tokens", "projection")  # our names of embedding and output
 OUTPUT = "lm_head.weight"  # of the checkpoint, where it is the embedding's matrix
 
 LONGEST_TEXT = 8_192  # tokens of a text to embed or to label
@@ -89,10 +91,9 @@ def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
 
 def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> Gpt:
     """Make the network of a folder."""
-    tied = flag(folder, "tie_word_embeddings", mapping.tied)
+    tied = _is_tied(folder, mapping, weights)
     model = make_model(folder, lambda: Gpt(GptConfig(**_members(folder, mapping, tied))))
-    ignored = (*mapping.ignored, *([OUTPUT] if model.config.tied else []))
-    load_rules(model, weights, _rules(folder, mapping, model.config), ignored, mapping.prefixes)
+    load_rules(model, weights, _rules(folder, mapping, model.config), mapping.ignored, mapping.prefixes)
     return model
 
 
@@ -120,9 +121,10 @@ def load_states(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
     model = make_model(folder, make)
     assert isinstance(model.config, GptEncoderConfig)
     rules = [rule.under("bert.gpt") for rule in _rules(folder, mapping, model.config, output=scored is not None)]
-    heads = [_score_rule(folder, mapping, model.config, scored)] if scored else mapping.heads.get(head, ())
+    weights = open_weights(folder.path)
+    heads = [_score_rule(folder, mapping, model.config, scored, weights)] if scored else mapping.heads.get(head, ())
     ignored = (*mapping.ignored, OUTPUT, *(() if head in (TEXT, TOKENS) else ("score.*", "classifier.*", "dense.*")))
-    load_rules(model, open_weights(folder.path), [*heads, *rules], ignored, mapping.prefixes)
+    load_rules(model, weights, [*heads, *rules], ignored, mapping.prefixes)
     longest = min(settings.max_tokens or model.config.max_positions, LONGEST_TEXT)
     loaded = assemble(folder, model, tokenizer, replace(settings, max_tokens=longest), labels)
     if not template:
@@ -131,13 +133,22 @@ def load_states(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
     return replace(loaded, singles=False, template=template, provenance=provenance)
 
 
-def _score_rule(folder: Folder, mapping: DecoderMapping, config: GptConfig, scored: Scored) -> Rule:
+def _score_rule(folder: Folder, mapping: DecoderMapping, config: GptConfig, scored: Scored, weights: StoredWeights) -> Rule:
     """Return the rule of a classifier whose label has the score of tokens that could follow."""
     if config.logit_cap:
         raise folder.config_error(f"final_logit_softcapping: {config.logit_cap} is not supported of a model that ranks texts")
-    matrix = "tokens" if flag(folder, "tie_word_embeddings", mapping.tied) else "projection"
+    matrix = "tokens" if _is_tied(folder, mapping, weights) else "projection"
     [output] = (rule for rule in mapping.rules if rule.ours == matrix)
     return Rule("classifier", *output.theirs, change=score_rows(scored), others=output.others)
+
+
+def _is_tied(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> bool:
+    """Tell whether embedding and output share one matrix: as in transformers 5, not if there are two different ones."""
+    if not flag(folder, "tie_word_embeddings", mapping.tied):
+        return False
+    suffixes = tuple(f"{name}.weight" for rule in mapping.rules if rule.ours in TABLES for name in (*rule.theirs, *rule.others))
+    tables = [weights.tensor(name) for name in weights if name.endswith(suffixes)]
+    return all(torch.equal(tables[0], table) for table in tables[1:])
 
 
 def _members(folder: Folder, mapping: DecoderMapping, tied: bool) -> dict[str, Any]:
@@ -155,7 +166,12 @@ def _rules(folder: Folder, mapping: DecoderMapping, config: GptConfig, output: b
         raise folder.config_error(str(error)) from error
     if not output:
         changes.pop("norm", None)
-    return [rule.changed(changes[rule.ours]) if rule.ours in changes else rule for rule in mapping.rules]
+    rules = [rule.changed(changes[rule.ours]) if rule.ours in changes else rule for rule in mapping.rules]
+    if not config.tied:
+        return rules
+    tokens, projection = (next(rule for rule in rules if rule.ours == name) for name in TABLES)
+    others = (*tokens.others, *projection.theirs, *projection.others)  # the one matrix may be stored under any name
+    return [Rule("tokens", *tokens.theirs, change=tokens.change, others=others), *rules]
 
 
 def make_source(
