@@ -22,6 +22,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "ByteLevel": {"add_prefix_space": "add_prefix_space"},
     "RobertaProcessing": {"add_prefix_space": "add_prefix_space"},
 }
+NULLABLE = ("strip_accents",)  # null: where letters become small; that of others counts as absent
 PARTS = ("normalizer", "pre_tokenizer", "post_processor")
 UNCHANGED = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that leave the normalizer of the file as it is
 
@@ -39,7 +40,8 @@ def fast_tokenizer(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
         parts = ("pre_tokenizer", "post_processor") if config.get("tokenizer_class") in UNCHANGED else PARTS
         for component in components([content.get(name) for name in parts]):
             members = SETTINGS.get(component.get("type", ""), {})
-            component |= {member: config[setting] for setting, member in members.items() if setting in config}
+            given = {member: config[setting] for setting, member in members.items() if setting in config}
+            component |= {member: value for member, value in given.items() if value is not None or member in NULLABLE}
         content |= {"truncation": None, "padding": None}
         tokenizer: Tokenizer = Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # tokenizers raises bare Exception

@@ -445,6 +445,15 @@ def test_only_named_classes_add_what_a_fast_tokenizer_does_not_say(
     assert _ids(_text(folder), PLAIN) == framed
 
 
+def test_settings_that_are_null_are_absent(tmp_path: Path, byte_files: Path) -> None:
+    shutil.copytree(byte_files, tmp_path / "slow")
+    theirs = transformers.Qwen2Tokenizer.from_pretrained(tmp_path / "slow")
+    theirs.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["add_prefix_space"] is None
+    write_json(tmp_path / "config.json", {"model_type": "qwen2"})
+    assert _ids(decoder_tokenizer(Folder(tmp_path)), PLAIN) == {line: theirs(line)["input_ids"] for line in PLAIN}
+
+
 def test_a_fast_tokenizer_is_used_with_its_settings(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.WordPiece({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
