@@ -22,7 +22,10 @@ from triptych_export.onnx_files.weights import open_graphs, weight_graphs
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"
 # First part of all names in weights that were saved from inside a wrapper: the wrapper.
-WRAPPERS = {"_orig_mod.": "torch.compile", "module.": "DataParallel", "base_model.model.": "PEFT"}
+WRAPPERS = {
+    **{"_orig_mod.": "torch.compile", "module.": "DataParallel", "base_model.model.": "PEFT"},
+    **{"_fsdp_wrapped_module.": "FSDP", "_forward_module.": "Lightning Fabric"},
+}
 OF_MORE = f"; if torch.save wrote a model or a training's state, {PICKLED_REMEDY}"
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # suffixes of norms in checkpoints converted from TensorFlow
 

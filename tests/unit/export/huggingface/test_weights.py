@@ -180,9 +180,10 @@ def test_all_faults_are_listed_under_the_checkpoints_names(tmp_path: Path) -> No
     assert "position_ids" not in message
 
 
-def test_a_wrapper_around_the_model_is_named(tmp_path: Path) -> None:
-    weights = write(tmp_path, {f"_orig_mod.{name}": tensor for name, tensor in tensors().items()}, "safetensors")
-    expected = f"{tmp_path / 'model.safetensors'}: the names of all weights begin with '_orig_mod.', of torch.compile; "
+@pytest.mark.parametrize(("prefix", "wrapper"), [("_orig_mod.", "torch.compile"), ("_fsdp_wrapped_module.", "FSDP")])
+def test_a_wrapper_around_the_model_is_named(tmp_path: Path, prefix: str, wrapper: str) -> None:
+    weights = write(tmp_path, {f"{prefix}{name}": tensor for name, tensor in tensors().items()}, "safetensors")
+    expected = f"{tmp_path / 'model.safetensors'}: the names of all weights begin with {prefix!r}, of {wrapper}; "
     assert fault(weights).startswith(expected)
 
 
