@@ -149,10 +149,15 @@ def test_added_tokens_whose_embeddings_were_not_saved(tmp_path: Path) -> None:
     assert merged_decoder(adapter, tmp_path).model.config.vocabulary_size == 363
 
 
-def test_other_kinds_of_adapters_are_merged(tmp_path: Path) -> None:
-    settings = peft.IA3Config(
-        task_type="CAUSAL_LM", target_modules=LLAMA, feedforward_modules=["down_proj"], init_ia3_weights=False
-    )
+@pytest.mark.parametrize(
+    "settings",
+    [
+        peft.IA3Config(target_modules=LLAMA, feedforward_modules=["down_proj"], init_ia3_weights=False),
+        peft.VeraConfig(target_modules=["q_proj"], r=4, init_weights=False),
+    ],
+)
+def test_other_kinds_of_adapters_are_merged(settings: Any, tmp_path: Path) -> None:
+    settings.task_type = "CAUSAL_LM"
     peft.get_peft_model(base_decoder(tmp_path), settings).save_pretrained(tmp_path / "adapter")
     assert COMPARED in merged(tmp_path / "adapter", tmp_path).origin["original"]
 

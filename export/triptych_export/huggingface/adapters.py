@@ -83,7 +83,8 @@ class MergedFolder(Folder):
                 raise SourceError(f"{self.adapter}: {fault}{remedy}") from error
         if config.is_prompt_learning:
             raise SourceError(f"{self.adapter}: {settings['peft_type']} changes no weights, and cannot be merged into a model")
-        places = dict(model.named_parameters(remove_duplicate=False))
+        # VeRA's matrices, which its layers share, are buffers.
+        places = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
         filled = {id(tensor) for name, tensor in places.items() if name not in loaded.missing_keys}  # also under other names
         left = [name for name in loaded.unexpected_keys if not COPIES.search(name)]
         left = [name for name in left if id(places.get(f"{name}.default")) not in filled]
