@@ -161,6 +161,8 @@ def open_gguf(path: Path) -> "GgufFolder":
         metadata = {name: field.contents() for name, field in reader.fields.items()}
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise SourceError(f"{path}: not a GGUF file, or damaged ({one_line(error)})") from error
+    if (parts := metadata.get("split.count", 1)) > 1:
+        raise SourceError(f"{path}: one of {parts} parts of a model; join them: llama-gguf-split --merge FIRST_PART WHOLE.gguf")
     if (kind := metadata.get("general.architecture")) not in FAMILIES:
         raise SourceError(f"{path}: general.architecture {kind!r} is not supported; supported: {', '.join(FAMILIES)}")
     return GgufFolder(path, metadata=metadata, reader=reader)
@@ -342,7 +344,7 @@ class _Shard:
     """Tensors of a GGUF file under the checkpoint's names."""
 
     def __init__(self, folder: GgufFolder) -> None:
-        self._config, self._family = folder.config.whole, folder.family
+        self._path, self._config, self._family = folder.path, folder.config.whole, folder.family
         kept = [tensor for tensor in folder.reader.tensors if tensor.name not in (DIVISORS, *FACTORS.values())]
         self._tensors = {_rename(tensor.name, self._family.names): tensor for tensor in kept}
         self.shapes = {name: torch.Size(int(size) for size in reversed(t.shape)) for name, t in self._tensors.items()}
@@ -351,7 +353,13 @@ class _Shard:
         from gguf.quants import dequantize
 
         stored = self._tensors[name]
-        tensor = torch.from_numpy(dequantize(stored.data, stored.tensor_type).copy()).view(self.shapes[name])
+        try:
+            values = dequantize(stored.data, stored.tensor_type)
+        except NotImplementedError as error:
+            raise SourceError(
+                f"{self._path}: {stored.name}: the gguf package does not read {stored.tensor_type.name}"
+            ) from error
+        tensor = torch.from_numpy(values.copy()).view(self.shapes[name])
         if name.endswith("norm.weight"):
             return tensor - self._family.norm_shift
         if self._family.neighbours and re.search(r"\.[qk]_proj\.", name):

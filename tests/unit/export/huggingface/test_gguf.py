@@ -1,16 +1,18 @@
 """Metadata of GGUF files; tests/parity reads a whole file."""
 
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.gguf import DIVISORS, GgufFolder
+from triptych_export.huggingface.gguf import DIVISORS, GgufFolder, open_gguf
 
 SIZES = {"block_count": 1, "context_length": 64, "embedding_length": 128, "feed_forward_length": 16, "attention.head_count": 2}
 TOKENIZER = {"model": "gpt2", "tokens": ["<s>", "</s>", "a", "b", "ab"], "token_type": [3, 3, 1, 1, 1], "merges": ["a b"]}
@@ -60,6 +62,33 @@ def test_missing_metadata_is_named(name: str) -> None:
 def test_metadata_that_cannot_be_used_is_named(name: str, value: Any, problem: str) -> None:
     with pytest.raises(SourceError, match=f"^model.gguf: {name}: {problem}"):
         read(opened(**{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("parts", "stored", "fault"),
+    [
+        (1, gguf.GGMLQuantizationType.Q8_K, "output.weight: the gguf package does not read Q8_K"),
+        (
+            2,
+            gguf.GGMLQuantizationType.F32,
+            "one of 2 parts of a model; join them: llama-gguf-split --merge FIRST_PART WHOLE.gguf",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_whole_is_refused(
+    parts: int, stored: gguf.GGMLQuantizationType, fault: str, tmp_path: Path
+) -> None:
+    writer = gguf.GGUFWriter(path := tmp_path / "model.gguf", "llama")
+    for name, value in SIZES.items():
+        writer.add_uint32(f"llama.{name}", value)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_token_list(TOKENIZER["tokens"])
+    writer.add_uint16("split.count", parts)
+    writer.add_tensor("output.weight", np.zeros((1, 292), np.uint8), raw_dtype=stored)
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+    with pytest.raises(SourceError, match=f"^{re.escape(str(path))}: {fault}$"):
+        open_gguf(path).weights().tensor("lm_head.weight")
 
 
 def divisors_of(original: int) -> NDArray[np.float32]:
