@@ -72,7 +72,7 @@ class Tool(_message.Message):
     """1 to 64 letters, digits and "_", "-", "."."""
     description: _builtins.str
     parameters: _builtins.str
-    """A JSON schema of an object with the arguments. Empty: there are none, or any."""
+    """A JSON schema of an object with the arguments. Empty, or without properties: there are none."""
     def __init__(
         self,
         *,

@@ -40,6 +40,8 @@ BEGINNINGS = ("{", "[", "`")  # of texts that may be calls, beside names of func
 BETWEEN = re.compile(r"(?:```(?:json)?|[\s;,`])*+")
 NAMED = re.compile(rf"([\w.-]{{1,64}})(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?{BETWEEN.pattern}(?=\{{)", re.ASCII)
 PYTHON = re.compile(r"\s*\[?\s*[\w.]{1,64}\(", re.ASCII)
+# Members of a schema that say nothing about arguments beside `properties`: clients list none for functions without arguments.
+ALONE = {"$schema", "title", "description", "type", "properties", "required"}
 CONSTANTS = {"true": True, "false": False, "null": None}  # JSON's, in calls that are Python otherwise
 # For templates that know no tools.
 INTRODUCTION = """You can call these functions:
@@ -55,7 +57,7 @@ class Tool:
 
     name: str
     description: str = ""
-    parameters: str = ""  # JSON schema of an object; empty: any
+    parameters: str = ""  # JSON schema of an object; empty: there are none
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -143,6 +145,8 @@ def _schema_of_calls(tools: Sequence[Tool], *others: Any) -> str:
 
 def _call_schema(tool: Tool, place: str) -> dict[str, Any]:
     arguments = _moved(tool.schema, f"{place}/properties/arguments")
+    if arguments.get("properties") == {} and not arguments.get("required") and arguments.keys() <= ALONE:
+        arguments["additionalProperties"] = False
     properties = {"name": {"const": tool.name}, "arguments": arguments}
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 

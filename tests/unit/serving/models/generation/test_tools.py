@@ -134,6 +134,22 @@ def test_a_forced_call_has_the_schema_of_its_function(choice: str) -> None:
     assert jsonschema.Draft202012Validator(schema).is_valid(weather) is (choice == "required")
 
 
+@pytest.mark.parametrize(
+    ("parameters", "takes_any"),
+    [
+        ("", False),
+        ('{"type": "object", "properties": {}, "required": []}', False),  # as clients describe functions without arguments
+        ('{"type": "object"}', True),
+        ('{"properties": {}, "additionalProperties": {}}', True),
+        ('{"properties": {}, "patternProperties": {"n": {}}}', True),
+    ],
+)
+def test_a_forced_call_has_no_argument_if_none_are_listed(parameters: str, takes_any: bool) -> None:
+    valid = jsonschema.Draft202012Validator(json.loads(forced_call([Tool("now", "", parameters)], "now"))).is_valid
+    assert valid({"name": "now", "arguments": {}})
+    assert valid({"name": "now", "arguments": {"n": 1}}) is takes_any
+
+
 def test_json_by_a_schema_may_be_a_call_instead() -> None:
     schema = json.loads(
         call_or_json(
