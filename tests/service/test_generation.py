@@ -318,6 +318,7 @@ def test_openai_chat(served: Served, openai_client: openai.OpenAI) -> None:
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"extra_body": {"functions": [{"name": "f"}]}}, "functions: .* is not supported; use tools", "invalid_argument"),
         ({"frequency_penalty": 1}, "frequency_penalty: 1 is not supported; use repetition_penalty", "invalid_argument"),
+        ({"extra_body": {"regex": "yes|no"}}, "regex: 'yes.no' is not supported; use structured_outputs", "invalid_argument"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "role: 'robot' is unknown", "invalid_argument"),
         ({"messages": [{"role": "user", "content": "w " * 150}]}, "messages: .* are too long", "context_length_exceeded"),
         ({"max_completion_tokens": 120}, "max_completion_tokens: 120 is too large", "context_length_exceeded"),

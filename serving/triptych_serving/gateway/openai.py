@@ -51,7 +51,9 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
     # Those of other servers.
     **dict.fromkeys(("ignore_eos", "include_stop_str_in_output", "use_beam_search", "continue_final_message"), (False,)),
-    "guided_grammar": (),
+    **dict.fromkeys(("guided_grammar", "grammar", "ebnf", "regex", "json_schema"), ("",)),
+    **dict.fromkeys(("bad_words", "allowed_token_ids"), ([],)),
+    "repeat_penalty": (1,),
     "min_p": (0,),
     "typical_p": (1,),
     "stop_token_ids": ([],),
@@ -60,7 +62,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 }
 REMEDIES: Mapping[str, str] = {
     "functions": "use tools",
-    **dict.fromkeys(("frequency_penalty", "presence_penalty"), "use repetition_penalty"),
+    **dict.fromkeys(("frequency_penalty", "presence_penalty", "repeat_penalty"), "use repetition_penalty"),
+    **dict.fromkeys(("regex", "json_schema"), "use structured_outputs"),
 }
 # vLLM's rules, and their former names.
 GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice"}
