@@ -337,6 +337,7 @@ def test_openai_responses(served: Served, openai_client: openai.OpenAI) -> None:
     parts: Any = [{"role": "user", "content": [{"type": "input_text", "text": "Hello!"}]}]
     shared: dict[str, Any] = {**options, "instructions": "Be kind.", "max_output_tokens": 9, "extra_body": {"seed": 3}}
     shared |= {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    shared |= {"reasoning": {"effort": "none", "summary": None}}  # without effect
     whole = openai_client.responses.create(input=parts, **shared)
     assert whole.output_text == expected.choices[0].message.content
     assert (whole.status, whole.model) == ("incomplete", "llama")
@@ -359,6 +360,7 @@ def test_openai_responses(served: Served, openai_client: openai.OpenAI) -> None:
     for refused, problem in (
         ({"input": []}, "input: must be a text or a list"),
         ({"input": [{"type": "reasoning", "summary": []}]}, r"input\[0\].type: 'reasoning' is not supported"),
+        ({"input": "Hi", "reasoning": {"effort": "low"}}, "reasoning.effort: 'low' is not supported"),
         ({"input": "Hi", "previous_response_id": "resp_1"}, "previous_response_id: 'resp_1' is not supported"),
         ({"input": "Hi", "include": 5}, "include: int 5, must be a list"),
         ({"input": "Hi", "max_output_tokens": 10_000}, "max_output_tokens: 10000 is above"),

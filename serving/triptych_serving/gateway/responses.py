@@ -36,7 +36,6 @@ LOG_PROBABILITIES = "message.output_text.logprobs"
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("previous_response_id", "conversation", "prompt"), ()),
     "background": (False,),
-    "reasoning": ({}, {"effort": "none"}),
     "truncation": ("disabled",),
 }
 Event = tuple[str, dict[str, Any]]  # its type and members
@@ -134,6 +133,7 @@ async def responses(call: HttpCall) -> Any:
     if name := call.request.path_params.get("model"):
         given["model"] = name
     given.refuse(UNSUPPORTED)
+    as_object(given.get("reasoning") or {}, "reasoning").refuse({"effort": ("none",)})  # without it, nothing is summarized
     text = as_object(given.get("text") or {}, "text")
     text.refuse({"verbosity": ("medium",)})
     shape = as_object(text.get("format") or {}, "text.format")
