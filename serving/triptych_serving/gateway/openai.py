@@ -477,7 +477,7 @@ def _usage(generations: Sequence[pb.Generation]) -> dict[str, Any]:
 
 
 def _event(body: Mapping[str, Any]) -> bytes:
-    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
+    return f"data: {json.dumps(body)}\n\n".encode()  # in ASCII: clients split lines at U+2028 and U+0085, too
 
 
 API = Api(

@@ -185,7 +185,7 @@ async def _events(answer: Answer, first: Any, stream: AsyncGenerator[Any]) -> As
 
     def event(kind: str, **members: Any) -> bytes:
         body = {"type": kind, "sequence_number": next(numbers), **members}
-        return f"event: {kind}\ndata: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
+        return f"event: {kind}\ndata: {json.dumps(body)}\n\n".encode()  # in ASCII, as `openai` has it
 
     try:
         async with aclosing(stream):

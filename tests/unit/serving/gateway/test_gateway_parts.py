@@ -395,6 +395,19 @@ async def test_late_errors_of_a_stream_name_fields_as_the_request_does() -> None
     assert b"response_format: too slow" in error
 
 
+@in_loop
+async def test_an_event_is_one_line_for_clients_that_know_other_line_breaks() -> None:
+    async def end() -> AsyncGenerator[Any]:
+        return
+        yield
+
+    piece = text_generation_pb2.GenerationPiece(text="a\u2028b\x85")
+    first = text_generation_pb2.GenerateStreamResponse(piece=piece)
+    events = [event.decode() async for event in _events(Answer(False, "gpt", 1), first, end(), False)]
+    assert [len(event.splitlines()) for event in events] == [2, 2]
+    assert json.loads(events[0].removeprefix("data: "))["choices"][0]["text"] == "a\u2028b\x85"
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(400, "invalid_request_error"), (413, "invalid_request_error"), (429, "rate_limit_error"), (503, "server_error")],
