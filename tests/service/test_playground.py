@@ -191,6 +191,7 @@ def test_errors_are_shown(page: Page) -> None:
 def test_a_generation_can_be_stopped_and_follows_its_options(page: Page, served: tuple[Server, Pace]) -> None:
     server, pace = served
     choose(page, "Generate")
+    page.fill("#max-tokens", "400")  # takes eight seconds, in which even a busy machine finds the button
     pace.slow.set()
     try:
         page.get_by_role("button", name="Generate").click()
