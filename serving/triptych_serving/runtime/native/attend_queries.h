@@ -26,12 +26,12 @@ INLINE void attend_queries(const Block& block, int64_t first) {
     stop = std::max(stop, end[q]);
     scores[q] = block.scores + q * block.stride;
     largest[q] = -FLT_MAX;
-    for (int64_t i = 0; i < vectors; i++) query[q][i] = load(block.queries + (first + q) * block.query_distance + i * LANES) * block.scale;
+    for (int64_t i = 0; i < vectors; i++) query[q][i] = load(block.queries + (first + q) * size + i * LANES) * block.scale;
   }
   const int64_t whole = (stop + LANES - 1) / LANES * LANES;
   for (int64_t t = start; t < stop; t++) {
     Floats key[MOST];
-    for (int64_t i = 0; i < vectors; i++) key[i] = load(block.keys + t * block.key_distance + i * LANES);
+    for (int64_t i = 0; i < vectors; i++) key[i] = load(block.keys + t * size + i * LANES);
     for (int q = 0; q < COUNT; q++) {
       Floats product = query[q][0] * key[0];
       for (int64_t i = 1; i < vectors; i++) product += query[q][i] * key[i];
@@ -56,7 +56,7 @@ INLINE void attend_queries(const Block& block, int64_t first) {
   }
   for (int64_t t = start; t < stop; t++) {
     for (int64_t i = 0; i < vectors; i++) {
-      const Floats value = load(block.values + t * block.key_distance + i * LANES);
+      const Floats value = load(block.values + t * size + i * LANES);
       for (int q = 0; q < COUNT; q++) context[q][i] += scores[q][t] * value;
     }
   }

@@ -10,7 +10,7 @@ struct Matrix {
   T* data;
   int64_t distance;
 
-  INLINE Matrix at(int64_t row, int64_t column) const { return {data + row * distance + column, distance}; }
+  INLINE Matrix from(int64_t column) const { return {data + column, distance}; }
 };
 
 // The product of ROWS rows and COUNT vectors of columns, of which `columns` are wanted.
@@ -36,7 +36,7 @@ INLINE void multiply_block(Matrix<const float> left, Matrix<const float> right, 
 
 template <int ROWS, int COUNT = WIDE>
 void multiply_columns(Matrix<const float> left, Matrix<const float> right, int64_t depth, Matrix<float> to, int64_t columns) {
-  for (; columns > (COUNT - 1) * LANES; columns -= COUNT * LANES, right = right.at(0, COUNT * LANES), to = to.at(0, COUNT * LANES))
+  for (; columns > (COUNT - 1) * LANES; columns -= COUNT * LANES, right = right.from(COUNT * LANES), to = to.from(COUNT * LANES))
     multiply_block<ROWS, COUNT>(left, right, depth, to, columns);
   if constexpr (COUNT > 1)
     if (columns > 0) multiply_columns<ROWS, COUNT - 1>(left, right, depth, to, columns);

@@ -79,7 +79,7 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
     block.keys = present[0] + place(row, head), block.values = present[1] + place(row, head);
     block.contexts = result + row * tokens * heads * size + head * group * size;
     block.width = heads * size;
-    block.query_distance = block.key_distance = size, block.scale = kernel.scale, block.cap = kernel.cap;
+    block.scale = kernel.scale, block.cap = kernel.cap;
     for (int64_t i = 0; i < block.count; i++) {
       const int64_t token = (block.first + i) / group, member = (block.first + i) % group, at = block.start + token;
       const float* from = new_queries.data + (row * tokens + token) * new_queries.distance + (head * group + member) * size;

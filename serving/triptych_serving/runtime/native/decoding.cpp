@@ -147,7 +147,6 @@ struct Block {
   int64_t first, count;  // queries of the row that come before, and of this block
   int64_t start;         // position of the row's first token
   int64_t group, size, stride, width, window;  // queries of a token; channels; of the scores and contexts; 0: all keys
-  int64_t query_distance, key_distance;        // from one query, key or value to the next
   float scale;                                 // of the queries
   float cap;                                   // soft limit of the scores: cap * tanh(score / cap); 0: none
 
@@ -597,8 +596,8 @@ void compute_scatter(const Kernel& kernel, void* context) {
 // Compute parts of something in the session's threads.
 template <typename Function>
 void run_parallel(const Kernel& kernel, void* context, int64_t parts, Function function) {
-  const auto call = [](void* data, size_t part) { (*static_cast<Function*>(data))(part); };
   if (parts == 1) return function(0);
+  const auto call = [](void* data, size_t part) { (*static_cast<Function*>(data))(part); };
   using Call = void (*)(void*, size_t);
   const auto run = kernel.at<Status (*)(void*, Call, size_t, size_t, void*)>(PARALLEL_FOR);
   kernel.check(run(context, call, parts, 0, &function));

@@ -33,8 +33,7 @@ INLINE float maximum(const float* from, int64_t size) {
   Floats most = -FLT_MAX - Floats{};
   int64_t i = 0;
   for (; i + BLOCK <= size; i += BLOCK) most = greater(largest(from + i), most);
-  float result = most[0];
-  for (int lane = 1; lane < LANES; lane++) result = most[lane] > result ? most[lane] : result;
+  float result = largest(most);
   for (; i < size; i++) result = from[i] > result ? from[i] : result;
   return result;
 }
