@@ -16,6 +16,7 @@ from triptych_export.families.tensors import TensorsFamily
 from triptych_export.families.text import STATIC_PRECISIONS, TextFamily, read_samples
 from triptych_export.families.translation import TranslationFamily
 from triptych_export.generation_source import GenerationSource
+from triptych_export.graphs.generation import takes_int8_caches
 from triptych_export.huggingface.adapters import merge_adapter
 from triptych_export.huggingface.architectures import registry
 from triptych_export.huggingface.architectures.ctranslate2 import CTranslate2Folder, is_ctranslate2, load_ctranslate2
@@ -90,7 +91,7 @@ ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     INT8_WEIGHTS: ENCODERS,
     FP16: f"translation models, decoder-only models, {ENCODERS} but ImageGPT",
-    INT8_CACHES: "translation models",
+    INT8_CACHES: "translation models, and decoder-only models that the native kernels can run, without convolutions or slopes",
     FOUR_BITS: "decoder-only models",
 }
 
@@ -214,17 +215,17 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
         pairs = read_pairs(options.valid) or loaded.samples
         if ours:
             _require_samples(folder, "sentences", "pairs", bool(pairs))
-        shipped = options.shipped
-        if options.precisions is None:
-            shipped = (*shipped[:1], INT8_CACHES, *shipped[1:])
         loaded = replace(loaded, lowers_capitals=options.lower_capitals)
+        shipped = _with_int8_caches(options)
         return TranslationFamily(loaded, pairs, read_pairs(options.shortlist), shipped, options.allow_untrained)
     _refuse_of_translation(folder, options)
     if isinstance(loaded, GenerationSource):
         if options.translation_languages:
             loaded = ask_to_translate(loaded, options.translation_languages, options.translation_prompt)
-        _refuse_precisions((INT8_CACHES, INT8_WEIGHTS), folder, options)
-        return GenerationFamily(loaded, list(read_texts(options.valid)), options.shipped)
+        able = takes_int8_caches(loaded.model)
+        _refuse_precisions((INT8_WEIGHTS,) if able else (INT8_WEIGHTS, INT8_CACHES), folder, options)
+        shipped = _with_int8_caches(options) if able else options.shipped
+        return GenerationFamily(loaded, list(read_texts(options.valid)), shipped)
     image_gpt = isinstance(loaded, ImageCheckpoint) and isinstance(loaded.model, ImageGpt)
     _refuse_precisions((INT8_CACHES, FOUR_BITS, *([FP16] if image_gpt else [])), folder, options)
     if isinstance(loaded, TextCheckpoint):
@@ -235,6 +236,12 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
     if ours:
         _require_samples(folder, "images", "images", bool(options.valid or loaded.samples))
     return ImageFamily(loaded, options.valid, options.shipped)
+
+
+def _with_int8_caches(options: ExportOptions) -> Sequence[str]:
+    """Return the precisions to ship, int8-caches among the usual ones."""
+    first, *others = options.shipped
+    return (first, INT8_CACHES, *others) if options.precisions is None else options.shipped
 
 
 def _static(checkpoint: TextCheckpoint, name: str, options: ExportOptions) -> Family:

@@ -1,4 +1,4 @@
-"""Text generation with random weights of one shape, in fp32 or int8: Triptych and its peers.
+"""Text generation with random weights of one shape, in fp32, int8 or int8-caches: Triptych and its peers.
 
     python tests/benchmarks/generation.py gpt2|llama [--prompts 1,8,32] [--tokens 64] [--new 64] [--rounds 3]
         [--cpus 1] [--precision fp32] [--candidates triptych,ctranslate2,genai,transformers,grpc] [--clock cpu]
@@ -12,7 +12,8 @@ computes in the server. "ratio" is Triptych's speed divided by the candidate's: 
 percentage of texts that equal Triptych's. --work keeps checkpoint, bundle and conversions for the next run.
 
 CTranslate2 and onnxruntime-genai need `pip install ctranslate2 onnxruntime-genai`; the builder of onnxruntime-genai knows no
-GPT-2. A candidate that cannot be loaded is listed at the end with the reason. int8 has only Triptych and CTranslate2.
+GPT-2. A candidate that cannot be loaded is listed at the end with the reason. int8 and int8-caches have only Triptych and
+CTranslate2, whose caches are always floats.
 """
 
 import os
@@ -40,6 +41,7 @@ from triptych_export.families.generation import write_generation
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
+from triptych_serving.bundle.manifest import INT8_CACHES
 
 COLUMNS = {"prompts": 7, "candidate": -18, "tokens/s": 9, "ratio": 6, "same": 5}
 IDS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0}
@@ -88,7 +90,8 @@ def make_bundle(checkpoint: Path, folder: Path, precision: str, prompts: list[st
     folder.parent.mkdir(parents=True)
     samples = [[int(token) for token in prompt.split()] for prompt in prompts[:CALIBRATION]]
     endless = GenerationSource(source.model, source.tokenizer, pad=0, ends=(), start=0, family=source.family)
-    write_generation(endless, folder, lambda line: None, samples, (precision,))
+    written = ("int8", precision) if precision == INT8_CACHES else (precision,)  # with the same weights
+    write_generation(endless, folder, lambda line: None, samples, written)
 
 
 def compare(
@@ -111,7 +114,7 @@ def compare(
 @click.option("--new", default=64, show_default=True, help="Generated for each prompt.")
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--cpus", default=1, show_default=True)
-@click.option("--precision", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True)
+@click.option("--precision", type=click.Choice(["fp32", "int8", INT8_CACHES]), default="fp32", show_default=True)
 @click.option("--candidates", "names", default="triptych,ctranslate2,genai,transformers", show_default=True)
 @click.option("--clock", type=click.Choice(["wall", "cpu"]), default="wall", show_default=True)
 @click.option("--tiny", is_flag=True)

@@ -56,6 +56,7 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 NATIVE = pytest.mark.skipif(native_kernels() is None, reason="without native kernels, fp32 is equal but for the last bits")
 
 
+BYTE_CACHES = () if native_kernels() is None else ("int8-caches",)
 MORE = ("gpt2", "llama", "llama odd", "qwen3", "smollm3", "gemma3 tied", "gptj", "neox", "opt", "phi3", "granite", "gemma2")
 FAMILIES = ["gemma3", *(pytest.param(each, marks=pytest.mark.full) for each in (*MORE, "lfm2"))]
 FILE = "decoder_model_merged.onnx"
@@ -63,7 +64,9 @@ Exported = tuple[Any, Bundle]
 
 
 def precisions(family: str) -> tuple[str, ...]:
-    return ("int4", "fp32") if family == "gemma3" else ("int4", "int8", "fp32", "fp16")
+    if family == "gemma3":
+        return ("int4", "fp32", *BYTE_CACHES)
+    return ("int4", "int8", "fp32", "fp16", *(() if family == "lfm2" else BYTE_CACHES))
 
 
 def merged(model: ModelProto) -> ModelProto:
@@ -140,6 +143,9 @@ def test_an_export_reports_on_every_precision(family: str, export_of: Callable[[
         assert manifest.parity["fp16"]["near_agreement_percent"] > 97
         assert manifest.parity["fp16"]["decisions"] == manifest.parity["int4"]["decisions"]
         assert manifest.metrics["perplexity_fp16"] == pytest.approx(manifest.metrics["perplexity_fp32"], rel=0.01)
+    if "int8-caches" in manifest.precisions:
+        assert manifest.parity["int8-caches"]["decisions"] == manifest.parity["int4"]["decisions"]
+        assert manifest.metrics["perplexity_int8_caches"] == pytest.approx(manifest.metrics["perplexity_fp32"], rel=0.1)
     assert manifest.metrics["perplexity_int4"] == pytest.approx(manifest.metrics["perplexity_fp32"], rel=1)
 
 
@@ -168,8 +174,10 @@ def test_searches_give_the_tokens_of_generate(models: Any, search: str) -> None:
     [
         ("embedded", "int8"),
         pytest.param("gemma3", "fp32", marks=NATIVE),
+        pytest.param("gemma3", "int8-caches", marks=NATIVE),
         *(pytest.param(family, "fp32", marks=[NATIVE, pytest.mark.full]) for family in MORE),
         *(pytest.param(family, "int8", marks=pytest.mark.full) for family in MORE),
+        *(pytest.param(family, "int8-caches", marks=[NATIVE, pytest.mark.full]) for family in MORE),
     ],
 )
 def test_scores_are_equal_in_any_company_and_chunks(

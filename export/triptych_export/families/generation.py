@@ -23,6 +23,7 @@ from triptych_export.card import Description
 from triptych_export.families.family import Report, Say, free_memory
 from triptych_export.generation_source import GenerationSource
 from triptych_export.graphs.float16 import check_activations
+from triptych_export.graphs.generation import write_int8_caches
 from triptych_export.graphs.tracing import GENERATION_GRAPHS, trace_generation
 from triptych_export.graphs.translation import GraphSettings
 from triptych_export.graphs.weight_folding import cache_head_dim, cache_layers, fold_gpt, fuse_norms
@@ -41,7 +42,7 @@ from triptych_export.parity.generation import (
 from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.manifest import FP16, IMAGE_GENERATION, TEXT_GENERATION, TRANSLATION
+from triptych_serving.bundle.manifest import FP16, IMAGE_GENERATION, INT8, INT8_CACHES, TEXT_GENERATION, TRANSLATION
 from triptych_serving.decoding.logits_processor import single_tokens
 
 TEMPLATE, COLOURS = "chat_template.jinja", "clusters.npy"
@@ -61,8 +62,9 @@ class GenerationFamily:
     """
 
     def __init__(self, source: GenerationSource, texts: Sequence[str], shipped: Sequence[str]) -> None:
-        self.default_precisions = (source.model.precision,) if isinstance(source.model, OnnxGpt) else ()
-        self.source, self.precisions = source, self.default_precisions or written_precisions(shipped)
+        self.source, self.kept = source, source.model.precision if isinstance(source.model, OnnxGpt) else ""
+        self.default_precisions = (self.kept,) if self.kept else shipped
+        self.precisions = self.default_precisions if self.kept else written_precisions(shipped)
         self.default_name, self.provenance = source.family, source.provenance
         self.texts = texts or source.samples
         self._samples: Sequence[list[int]] = ()  # what calibration and comparison read, known once the graphs are written
@@ -99,12 +101,13 @@ class GenerationFamily:
         with check_activations(self.source.model) if FP16 in others else nullcontext():
             parity |= compare_generation(self.source, texts, others)
         metrics = dict(self.provenance.get("metrics", {}))
-        if self.default_precisions:  # a file that is kept
-            metrics |= speeds(bundle, self.default_precisions[0], self._prompts, longest)
+        if self.kept:
+            metrics |= speeds(bundle, self.kept, self._prompts, longest)
             for report in (parity[precision] for precision in others):
                 report |= {"samples": len(texts), "distinct_outputs": len(set(map(tuple, texts)))}
         if self._read:
-            metrics |= {f"perplexity_{precision}": round(perplexity(found), 3) for precision, found in scores.items()}
+            names = {precision: precision.replace("-", "_") for precision in scores}
+            metrics |= {f"perplexity_{names[precision]}": round(perplexity(found), 3) for precision, found in scores.items()}
         return parity, metrics
 
     @property
@@ -149,11 +152,11 @@ def write_generation(
     banned = tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
     settings = GraphSettings(suppressed=banned, edits_last=True, renormalizes=bool(source.generation.get("renormalize", False)))
     # One trace gives all graphs but int8, whose model is calibrated, and float16.
-    own = ("int8", FP16)
-    groups = [[each for each in precisions if each not in own], *([each] for each in precisions if each in own)]
+    own = (INT8, FP16)
+    groups = [[each for each in precisions if each not in (*own, INT8_CACHES)], *([each] for each in precisions if each in own)]
     for alike in filter(None, groups):
         model = source.model
-        if alike == ["int8"] and not isinstance(model, OnnxGpt):
+        if alike == [INT8] and not isinstance(model, OnnxGpt):
             say(f"calibrating int8 with {len(samples)} texts")
             model = calibrate(model, [(torch.tensor([ids]),) for ids in samples], WEIGHT_BITS)
         say(f"tracing the graphs of {', '.join(alike)}")
@@ -163,7 +166,9 @@ def write_generation(
             graph = trace_generation(kind, prepared, settings, alike == [FP16])
             for precision, file in weights.items():
                 converted = "fp32" if isinstance(model, OnnxGpt) else precision
-                write_graph(graph, folder / f"{kind}.{precision}.onnx", file, converted)
+                write_graph(graph, path := folder / f"{kind}.{precision}.onnx", file, converted)
+                if precision == INT8 and INT8_CACHES in precisions:
+                    write_int8_caches(path, folder / f"{kind}.{INT8_CACHES}.onnx")
             del graph
         free_memory(source.model, model, prepared)
         if not samples and "fp32" in alike and len(precisions) > 1:

@@ -6,9 +6,12 @@ keys and values of `D` dimensions, `E` model dimensions, `V` tokens.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
+import onnx
 import torch
+from onnx import TensorProto
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,12 +20,14 @@ from triptych_export.graphs.cuda_translation import HALF_NEVER
 from triptych_export.graphs.layers import attend_causally, first_positions
 from triptych_export.graphs.operators import KeyValues, top_k
 from triptych_export.graphs.translation import EDITS, GraphSettings, arg_max, block_width, edited, rank, suppress
-from triptych_export.graphs.weight_folding import cache_layers
+from triptych_export.graphs.weight_folding import cache_head_dim, cache_layers
 from triptych_export.onnx_files.decoder import OnnxGpt
+from triptych_serving.runtime.native.library import cached_bytes, native_kernels
 from triptych_training.models.attention import limit_softly
-from triptych_training.models.gpt import Gpt
+from triptych_training.models.gpt import SLOPES, Gpt
 
 PLACES = ("tokens", "positions", "total")
+CACHES = ("cache_", "present_")  # beginnings of names of inputs and outputs
 
 
 @dataclass(frozen=True)
@@ -156,3 +161,25 @@ class GenerationScore(GenerationGraph):
         shape = targets.shape
         of_targets = log_probabilities.gather(1, targets.reshape(-1, 1)).view(shape)
         return of_targets, best, best_tokens, present
+
+
+def takes_int8_caches(model: Gpt | OnnxGpt) -> bool:
+    """Tell whether this process can run a model with int8 caches, which only the native kernels read.
+
+    States of convolutions, and positions that slopes keep in the keys, must stay exact.
+    """
+    if isinstance(model, OnnxGpt) or model.config.convolution_layers or model.config.positions == SLOPES:
+        return False
+    return native_kernels(cache_head_dim(model)) is not None
+
+
+def write_int8_caches(graph: Path, path: Path) -> None:
+    """Write a graph again, with int8 caches. Its operators are the same: the kernels know the caches by their type."""
+    model = onnx.load(graph, load_external_data=False)
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name.startswith(CACHES):
+            kind = value.type.tensor_type
+            kind.elem_type = TensorProto.INT8
+            size = kind.shape.dim[-1]
+            size.dim_value = cached_bytes(size.dim_value)
+    path.write_bytes(model.SerializeToString(deterministic=True))

@@ -27,7 +27,7 @@ from triptych_export.parity.comparison import (
     workers_for,
 )
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, TextGenerationManifest
+from triptych_serving.bundle.manifest import FP16, INT8_CACHES, TextGenerationManifest
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
@@ -35,7 +35,8 @@ from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.prompt_cache import PromptGraphs, PromptKVCache
 from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions
 from triptych_serving.runtime.memory import HostMemory
-from triptych_serving.runtime.session import Session
+from triptych_serving.runtime.native.library import native_kernels
+from triptych_serving.runtime.session import GENERATION, Session
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Finish, Row
@@ -107,7 +108,8 @@ def score(bundle: Bundle, precision: str, texts: Sequence[Ids]) -> list[tuple[Ar
     """Return, for each text, the log-probability of every token but the first, and the likeliest token in its place."""
     manifest = bundle.manifest_of(TextGenerationManifest)
     graphs, shape = manifest.precisions[precision], manifest.decoder
-    graph = Session(bundle.path(graphs.score), saturation_free=graphs.saturation_free)
+    kernels = native_kernels() if precision == INT8_CACHES else None
+    graph = Session(bundle.path(graphs.score), saturation_free=graphs.saturation_free, kernels=kernels, kernel_set=GENERATION)
     size = PromptGraphs(graph, graph, lambda: graph), shape, manifest.limits.max_context, 1
     cache = DevicePromptCache(*size, HostMemory()) if precision == FP16 else PromptKVCache(*size)
     found = []

@@ -22,6 +22,7 @@ from triptych_serving.bundle.manifest import DecoderShape
 from triptych_serving.decoding.kv_cache import HostArrays, RunStep, StepArrays, cache_names
 from triptych_serving.decoding.slots import FREE, Slots
 from triptych_serving.runtime.arrays import sparse_zeros, stack_rows
+from triptych_serving.runtime.native.library import cached_bytes
 from triptych_serving.runtime.session import Array, Bindable, Session
 from triptych_serving.scheduling.request import Row, TokenLogProbability
 
@@ -49,7 +50,7 @@ class PromptGraphs:
 
 
 class PromptKVCache(HostArrays):
-    """Caches in host memory, fp32: `4 * 2L * count * H * D * context` bytes, touched as rows reach them.
+    """Caches in host memory, fp32 or int8: `2L * count * H * context` keys and values, touched as rows reach them.
 
     A KVCache for rows without sources.
 
@@ -66,8 +67,10 @@ class PromptKVCache(HostArrays):
     def __init__(self, graphs: PromptGraphs, shape: DecoderShape, context: int, count: int) -> None:
         self._graphs, step = graphs, graphs.step
         self.context = context = max(2, context)  # with one position, a step would be taken for a prompt
-        self._shape = shape
-        super().__init__(step, self._allocate(cache_names(shape.layers), (count, shape.heads, context, shape.head_dim)), {})
+        self._shape, names = shape, cache_names(shape.layers)
+        self._kind = step.dtype(f"cache_{names[0]}")
+        self._size = cached_bytes(shape.head_dim) if self._kind == np.int8 else shape.head_dim  # numbers of a key or value
+        super().__init__(step, self._allocate(names, (count, shape.heads, context, self._size)), {})
         self._total = np.array([context], np.int32)
         self._names = frozenset((*step.inputs, *step.outputs))
 
@@ -142,11 +145,11 @@ class PromptKVCache(HostArrays):
 
     def _allocate(self, names: Sequence[str], size: tuple[int, ...]) -> Mapping[str, Any]:
         """Allocate the caches: an array for each name, since the system may refuse to reserve all of them as one piece."""
-        return {name: sparse_zeros(size, np.float32) for name in names}
+        return {name: sparse_zeros(size, self._kind) for name in names}
 
     def _parts(self, rows: int, length: int) -> Any:
-        """Return room for keys and values `[2L, rows, H, length, D]`."""
-        return np.empty((2 * self._shape.layers, rows, self._shape.heads, length, self._shape.head_dim), np.float32)
+        """Return room for the keys and values of `length` tokens."""
+        return np.empty((2 * self._shape.layers, rows, self._shape.heads, length, self._size), self._kind)
 
     def _layer(self, parts: Any, index: int) -> Bindable:
         layer: Bindable = parts[index]
@@ -175,7 +178,7 @@ class PromptKVCache(HostArrays):
         ).run()
 
     def take(self, slot: int, start: int) -> Array:
-        """Return a copy of the block that begins at a position: `[2L, H, BLOCK, D]`."""
+        """Return a copy of the block that begins at a position: `[2L, H, BLOCK, numbers]`."""
         return np.stack([cache[slot, :, start : start + BLOCK] for cache in self._caches.values()])
 
     def put(self, slot: int, start: int, block: Array) -> None:

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, DecoderShape, Generation, Limits, SpecialTokens, TextGenerationManifest
+from triptych_serving.bundle.manifest import (
+    FP16,
+    INT8_CACHES,
+    DecoderShape,
+    Generation,
+    Limits,
+    SpecialTokens,
+    TextGenerationManifest,
+)
 from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE
 from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
 from triptych_serving.decoding.lane import Lane
@@ -12,12 +20,17 @@ from triptych_serving.decoding.lane_factory import LaneGraphs
 from triptych_serving.decoding.prompt_cache import PrefixCache, PromptGraphs, PromptKVCache, PromptReader
 from triptych_serving.decoding.prompt_lanes import PromptGreedyLane, PromptSearchLane
 from triptych_serving.decoding.slots import SearchSlots, Slots
-from triptych_serving.runtime.native.library import native_kernels
+from triptych_serving.errors import BundleError
+from triptych_serving.runtime.native.library import cached_bytes, native_kernels
 from triptych_serving.runtime.session import GENERATION, PRODUCTS, Session, SessionPlace
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 
 NONE = -1  # as an id: there is no such token
 FLOAT_BYTES, HALF_BYTES = 4, 2
+NEEDS_KERNELS = (
+    f"precision {INT8_CACHES} of a decoder-only model needs the native kernels, which are not installed, or switched off; "
+    "choose another precision, or install triptych where there is a C++ compiler"
+)
 
 
 @dataclass(frozen=True)
@@ -28,25 +41,26 @@ class PromptSpec:
     limits: Limits
     generation: Generation
     shape: DecoderShape
-    number_bytes: int = FLOAT_BYTES  # of the caches
+    cached_bytes: int  # of a key or value
 
     @classmethod
     def of(cls, manifest: TextGenerationManifest, precision: str, context: int) -> "PromptSpec":
         """Describe a model that is served with a context of this many tokens."""
         end, *others = manifest.tokens.ends or (NONE,)
+        size = manifest.decoder.head_dim
         return cls(
             SpecialTokens(manifest.tokens.pad, NONE, end, tuple(others)),
             Limits(1, context),
             manifest.generation,
             manifest.decoder,
-            HALF_BYTES if precision == FP16 else FLOAT_BYTES,
+            cached_bytes(size) if precision == INT8_CACHES else size * (HALF_BYTES if precision == FP16 else FLOAT_BYTES),
         )
 
     @property
     def row_bytes(self) -> int:
         """Bytes of the caches of one row."""
         shape, length = self.shape, self.limits.max_target_tokens
-        return 2 * self.number_bytes * shape.layers * shape.heads * shape.head_dim * length
+        return 2 * self.cached_bytes * shape.layers * shape.heads * length
 
 
 @dataclass(frozen=True)
@@ -67,12 +81,14 @@ class PromptLaneFactory(LaneGraphs):
         places: devices for graphs in fp16, whose lanes keep rows in device memory. Empty: on the CPU, over host arrays.
 
     Raises:
-        BundleError: a graph cannot be loaded.
+        BundleError: a graph cannot be loaded, or needs native kernels that are not there.
         DeviceError: a device has no room, or cannot be used.
     """
 
     def __init__(self, bundle: Bundle, precision: str, options: PromptOptions, places: Sequence[SessionPlace] = ()) -> None:
         manifest = bundle.manifest_of(TextGenerationManifest)
+        if precision == INT8_CACHES and native_kernels(manifest.decoder.head_dim) is None:
+            raise BundleError(bundle.folder, [NEEDS_KERNELS])
         self._files = files = manifest.precisions[precision]
         graphs = {LaneKind.GREEDY: files.step, LaneKind.SEARCH: files.search}
         super().__init__(

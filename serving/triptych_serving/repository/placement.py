@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES, TensorsManifest, runs_on
+from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES, TensorsManifest, TextGenerationManifest, runs_on
 from triptych_serving.errors import BundleError, DeviceError
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.device_selection import AUTO, parse_devices, why_no_gpu
@@ -115,7 +115,8 @@ def _for_cpu(bundle: Bundle, wanted: str | None) -> str:
     default = bundle.manifest.default_precision
     if "cuda" in runs_on(default):
         default = next((name for name in precisions if "cuda" not in runs_on(name)), default)
-    if default == INT8 and INT8_CACHES in precisions and prefers_int8_caches():
+    head_dim = bundle.manifest.decoder.head_dim if isinstance(bundle.manifest, TextGenerationManifest) else None
+    if default == INT8 and INT8_CACHES in precisions and prefers_int8_caches(head_dim):
         default = INT8_CACHES
     return bundle.precision(default)
 

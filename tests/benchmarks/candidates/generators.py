@@ -17,7 +17,7 @@ from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest
 
-TYPES = {"fp32": "float32"}  # other precisions have CTranslate2's own names
+TYPES = {"fp32": "float32", "int8-caches": "int8"}  # other precisions have CTranslate2's own names
 
 
 def read_ids(prompts: Sequence[str]) -> list[list[int]]:

@@ -5,6 +5,7 @@ What follows a token depends on whether it was read alone or with others: more t
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ ENDS = (2, 3)
 CONTEXT = 400
 WORDS = Vocabulary([b"", b"", b"", b"", *(f" w{index}".encode() for index in range(4, TOKENS))])
 SPEC = PromptSpec(
-    SpecialTokens(0, -1, *ENDS[:1], ENDS[1:]), Limits(1, CONTEXT), GenerationDefaults(max_length=20), DecoderShape(1, 1, 2)
+    SpecialTokens(0, -1, *ENDS[:1], ENDS[1:]), Limits(1, CONTEXT), GenerationDefaults(max_length=20), DecoderShape(1, 1, 2), 8
 )
 
 
@@ -66,6 +67,9 @@ class TablePrompts:
 
     def __init__(self) -> None:
         self.reads: list[int] = []
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        return np.dtype(np.float32)
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> "TableRun":
         return TableRun(self, inputs, outputs)

@@ -14,7 +14,8 @@ precisions            name -> the graphs' file names, {graph} (translation: {enc
                       every processor
                       `attend` (optional): the graph with attention weights
                       "fp16" has graphs for CUDA, see triptych_export: other inputs, other shapes of memory
-                      "int8-caches" is int8 with key-value caches in int8; their scales are in the graphs
+                      "int8-caches" is int8 with key-value caches in int8; their scales are in the graphs,
+                      or of decoder-only models beside each key and value
 default_precision     one of them
 files                 name -> {sha256, bytes}; every file of the bundle but this one
 provenance, metrics, parity    for users and tools; not needed to serve

@@ -9,13 +9,64 @@ INLINE Floats limited(Floats x, float cap) {
   return x < -1e30f ? x : x < 0.0f ? -magnitude : magnitude;
 }
 
+// Turn scores into weights, and return what makes their sum 1. Numbers up to the end of the last vector are overwritten.
+INLINE float softmax(float* scores, int64_t count, float scale) {
+  for (int64_t t = count; t % LANES; t++) scores[t] = -FLT_MAX;
+  Floats most = Floats{} - FLT_MAX, total{};
+  for (int64_t t = 0; t < count; t += LANES) most = greater(load(scores + t), most);
+  const float highest = largest(most);
+  for (int64_t t = 0; t < count; t += LANES) {
+    const Floats weights = exponential((load(scores + t) - highest) * scale);
+    store(scores + t, weights);
+    total += weights;
+  }
+  return 1.0f / sum(total);
+}
+
+// Channels of a key or value, from `channel` on.
+INLINE Floats load_cached(const float* from, int64_t, int64_t channel) { return load(from + channel); }
+
+INLINE Floats load_cached(const int8_t* from, int64_t size, int64_t channel) {
+  float step;
+  std::memcpy(&step, from + size + channel / SCALED * sizeof step, sizeof step);
+  return load(from + channel) * step;
+}
+
+// The sums of LANES vectors. In each step, halves of two vectors are added, and of more than one, quarters, and so on: the order in which
+// a vector is summed does not depend on its place.
+INLINE Floats sum_each(const Floats (&vectors)[LANES]) {
+#if LEVEL == PLAIN
+  return Floats{sum(vectors[0]), sum(vectors[1]), sum(vectors[2]), sum(vectors[3])};
+#else
+  constexpr int PARTS = LANES / 4;  // of four lanes, which the last two steps do not leave
+  Floats x[LANES];
+#pragma GCC unroll 16
+  for (int i = 0; i < LANES; i++) x[i] = vectors[i % PARTS * 4 + i / PARTS];
+#if LEVEL == AVX512
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i++) x[i] = _mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0x44) + _mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0xee);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) x[i] = _mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0x88) + _mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0xdd);
+#define SHUFFLE _mm512_shuffle_ps
+#else
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) x[i] = _mm256_permute2f128_ps(x[2 * i], x[2 * i + 1], 0x20) + _mm256_permute2f128_ps(x[2 * i], x[2 * i + 1], 0x31);
+#define SHUFFLE _mm256_shuffle_ps
+#endif
+  for (int i = 0; i < 2; i++) x[i] = SHUFFLE(x[2 * i], x[2 * i + 1], 0x44) + SHUFFLE(x[2 * i], x[2 * i + 1], 0xee);
+  return SHUFFLE(x[0], x[1], 0x88) + SHUFFLE(x[0], x[1], 0xdd);
+#undef SHUFFLE
+#endif
+}
+
 // COUNT queries of a block, from its query `first` on. N: vectors of a head. Neither changes a bit of the results.
-template <int N, int COUNT>
-INLINE void attend_queries(const Block& block, int64_t first) {
-  const int64_t size = N ? N * LANES : block.size, vectors = N ? N : size / LANES;
+template <typename T, int N, int COUNT>
+INLINE void attend_queries(const Block<T>& block, int64_t first) {
+  const int64_t size = N ? N * LANES : block.size, distance = cached_size<T>(size), vectors = N ? N : size / LANES;
   constexpr int MOST = N ? N : LARGEST_HEAD / LANES;
+  constexpr int KEYS = COUNT == 1 ? LANES : COUNT == 2 ? LANES / 2 : LANES / 4;  // that are read together
   Floats query[COUNT][MOST], context[COUNT][MOST] = {};
-  float largest[COUNT], share[COUNT];
+  float share[COUNT];
   float* scores[COUNT];
   int64_t begin[COUNT], end[COUNT], start = INT64_MAX, stop = 0;
   for (int q = 0; q < COUNT; q++) {
@@ -25,38 +76,38 @@ INLINE void attend_queries(const Block& block, int64_t first) {
     start = std::min(start, begin[q] / LANES * LANES);
     stop = std::max(stop, end[q]);
     scores[q] = block.scores + q * block.stride;
-    largest[q] = -FLT_MAX;
     for (int64_t i = 0; i < vectors; i++) query[q][i] = load(block.queries + (first + q) * size + i * LANES) * block.scale;
   }
-  const int64_t whole = (stop + LANES - 1) / LANES * LANES;
-  for (int64_t t = start; t < stop; t++) {
-    Floats key[MOST];
-    for (int64_t i = 0; i < vectors; i++) key[i] = load(block.keys + t * size + i * LANES);
-    for (int q = 0; q < COUNT; q++) {
-      Floats product = query[q][0] * key[0];
-      for (int64_t i = 1; i < vectors; i++) product += query[q][i] * key[i];
-      const float score = t >= begin[q] && t < end[q] ? sum(product) : -FLT_MAX;
-      scores[q][t] = score;
-      largest[q] = score > largest[q] ? score : largest[q];
+  for (int64_t t = start; t < stop; t += KEYS) {
+    const T* keys[KEYS];
+    Floats products[LANES] = {};
+    for (int k = 0; k < KEYS; k++) {
+      const int64_t place = std::min(t + k, stop - 1);
+      keys[k] = block.keys + place * distance;
+      prefetch(block.values + place * distance, distance);
     }
-  }
-  for (int q = 0; q < COUNT && block.cap > 0.0f; q++) {
-    largest[q] = block.cap * std::tanh(largest[q] / block.cap);
-    for (int64_t t = start; t < whole; t += LANES) store(scores[q] + t, limited(load(scores[q] + t), block.cap));
+    for (int64_t i = 0; i < vectors; i++) {
+#pragma GCC unroll 16
+      for (int k = 0; k < KEYS; k++) {
+        const Floats key = load_cached(keys[k], size, i * LANES);
+#pragma GCC unroll 4
+        for (int q = 0; q < COUNT; q++) products[q * KEYS + k] += query[q][i] * key;
+      }
+    }
+    float sums[LANES];
+    store(sums, sum_each(products));
+    for (int q = 0; q < COUNT; q++) std::memcpy(scores[q] + t, sums + q * KEYS, KEYS * sizeof(float));
   }
   for (int q = 0; q < COUNT; q++) {
-    for (int64_t t = stop; t < whole; t++) scores[q][t] = -FLT_MAX;
-    Floats total{};
-    for (int64_t t = start; t < whole; t += LANES) {
-      const Floats weights = exponential(load(scores[q] + t) - largest[q]);
-      store(scores[q] + t, weights);
-      total += weights;
-    }
-    share[q] = 1.0f / sum(total);
+    std::fill(scores[q] + start, scores[q] + begin[q], -FLT_MAX);
+    std::fill(scores[q] + end[q], scores[q] + stop, -FLT_MAX);
+    for (int64_t t = start; t < stop && block.cap > 0.0f; t += LANES) store(scores[q] + t, limited(load(scores[q] + t), block.cap));
+    share[q] = softmax(scores[q] + start, stop - start, 1.0f);
   }
   for (int64_t t = start; t < stop; t++) {
+    prefetch(block.next_keys + t * distance, distance);
     for (int64_t i = 0; i < vectors; i++) {
-      const Floats value = load(block.values + t * size + i * LANES);
+      const Floats value = load_cached(block.values + t * distance, size, i * LANES);
       for (int q = 0; q < COUNT; q++) context[q][i] += scores[q][t] * value;
     }
   }
@@ -64,25 +115,26 @@ INLINE void attend_queries(const Block& block, int64_t first) {
     for (int64_t i = 0; i < vectors; i++) store(block.context_of(first + q) + i * LANES, context[q][i] * share[q]);
 }
 
-template <int N>
-INLINE void attend_each(const Block& block) {
+template <typename T, int N>
+INLINE void attend_each(const Block<T>& block) {
   for (int64_t first = 0; first < block.count;) {
     const int64_t left = block.count - first, parts = (left + QUERIES - 1) / QUERIES, some = (left + parts - 1) / parts;
     switch (some) {
-      case 1: attend_queries<N, 1>(block, first); break;
-      case 2: attend_queries<N, 2>(block, first); break;
-      case 3: attend_queries<N, 3>(block, first); break;
-      default: attend_queries<N, MOST_AT_ONCE>(block, first);
+      case 1: attend_queries<T, N, 1>(block, first); break;
+      case 2: attend_queries<T, N, 2>(block, first); break;
+      case 3: attend_queries<T, N, 3>(block, first); break;
+      default: attend_queries<T, N, MOST_AT_ONCE>(block, first);
     }
     first += some;
   }
 }
 
-void attend_block(const Block& block) {
+template <typename T>
+void attend_block(const Block<T>& block) {
   switch (block.size) {
-    case 32: return attend_each<32 / LANES>(block);
-    case 64: return attend_each<64 / LANES>(block);
-    case 128: return attend_each<128 / LANES>(block);
-    default: return attend_each<0>(block);
+    case 32: return attend_each<T, 32 / LANES>(block);
+    case 64: return attend_each<T, 64 / LANES>(block);
+    case 128: return attend_each<T, 128 / LANES>(block);
+    default: return attend_each<T, 0>(block);
   }
 }

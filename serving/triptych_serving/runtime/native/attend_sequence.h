@@ -50,20 +50,6 @@ void multiply_some(int64_t rows, Matrix<const float> left, Matrix<const float> r
   multiply_columns<ROWS>(left, right, depth, to, columns);
 }
 
-// Turn scores into weights, and return what makes their sum 1. Numbers up to the end of the last vector are overwritten.
-INLINE float softmax(float* scores, int64_t count, float scale) {
-  for (int64_t t = count; t % LANES; t++) scores[t] = -FLT_MAX;
-  Floats most = Floats{} - FLT_MAX, total{};
-  for (int64_t t = 0; t < count; t += LANES) most = greater(load(scores + t), most);
-  const float highest = largest(most);
-  for (int64_t t = 0; t < count; t += LANES) {
-    const Floats weights = exponential((load(scores + t) - highest) * scale);
-    store(scores + t, weights);
-    total += weights;
-  }
-  return 1.0f / sum(total);
-}
-
 void attend_sequence(const SequenceHead& head) {
   const int64_t count = head.count, size = head.size, whole = round_up(size, LANES);
   const int64_t width = round_up(count, LANES) + LANES;  // no power of two: such rows would have few places in the first cache

@@ -1,4 +1,4 @@
-// The operator GroupQueryAttention of decoder-only models: new tokens of each row over static caches of floats, with rotary
+// The operator GroupQueryAttention of decoder-only models: new tokens of each row over static caches, with rotary
 // embeddings, grouped heads, a window and a soft limit of the scores; or of whole rows, without past keys and values. A row's result
 // does not depend on other rows, or on how many tokens are read at once.
 
@@ -20,25 +20,40 @@ struct New {
   int64_t distance;
 };
 
-// Copy caches of floats to where they are continued, which may be the same place, and longer.
-void copy_cache(const Kernel::Tensor<float>& past, float* present, int64_t capacity) {
+// Copy caches to where they are continued, which may be the same place, and longer.
+template <typename T>
+void copy_cache(const Kernel::Tensor<T>& past, T* present, int64_t capacity) {
   if (present == past.data) return;
   const int64_t heads = past.shape[0] * past.shape[1], length = past.shape[2] * past.shape[3], place = capacity * past.shape[3];
   for (int64_t head = 0; head < heads; head++)
-    std::memcpy(present + head * place, past.data + head * length, length * sizeof(float));
+    std::memcpy(present + head * place, past.data + head * length, length * sizeof(T));
 }
 
+void put(float* to, const float* from, int64_t size) { std::memcpy(to, from, size * sizeof(float)); }
+
+void put(int8_t* to, const float* from, int64_t size) {
+  for (int64_t first = 0; first < size; first += SCALED) {
+    const int64_t end = std::min(size, first + SCALED);
+    float largest = 0.0f;
+    for (int64_t i = first; i < end; i++) largest = std::max(largest, std::fabs(from[i]));
+    const float step = largest / 127.0f, steps = largest > 0.0f ? 127.0f / largest : 0.0f;
+    for (int64_t i = first; i < end; i++) to[i] = static_cast<int8_t>(std::nearbyint(from[i] * steps));
+    std::memcpy(to + size + first / SCALED * sizeof step, &step, sizeof step);
+  }
+}
+
+template <typename T>
 void compute_causal_attention(const Kernel& kernel, void* context) {
   const auto query = kernel.input<float>(context, 0), key = kernel.input<float>(context, 1), value = kernel.input<float>(context, 2);
-  const auto keys = kernel.input<float>(context, 3), values = kernel.input<float>(context, 4);
+  const auto keys = kernel.input<T>(context, 3), values = kernel.input<T>(context, 4);
   const auto last = kernel.input<int32_t>(context, 5), total = kernel.input<int32_t>(context, 6);
   const auto cosines = kernel.has_rotary ? kernel.input<float>(context, 7) : Kernel::Tensor<float>();
   const auto sines = kernel.has_rotary ? kernel.input<float>(context, 8) : Kernel::Tensor<float>();
   const int64_t rows = query.shape[0], tokens = query.shape[1], heads = kernel.heads, shared = kernel.shared_heads;
   const int64_t width = query.rank == 3 ? query.shape[2] : 0, parts = heads + (key.data ? 0 : 2 * shared);
   const bool cached = keys.rank;  // else these are whole rows
-  const int64_t size = cached ? keys.shape[3] : width / parts, group = heads / shared, half = kernel.has_rotary ? cosines.shape[1] : 0;
-  if ((cached && (keys.rank != 4 || keys.shape[1] != shared)) || size % ROUNDING || size > LARGEST_HEAD)
+  const int64_t size = width / parts, cached_size = ::cached_size<T>(size), group = heads / shared, half = kernel.has_rotary ? cosines.shape[1] : 0;
+  if ((cached && (keys.rank != 4 || keys.shape[1] != shared || keys.shape[3] != cached_size)) || size % ROUNDING || size > LARGEST_HEAD)
     throw Fault{"GroupQueryAttention: the cache has another number of heads, or heads that are no multiple of 16 channels up to 256"};
   const int64_t capacity = std::max<int64_t>(cached ? keys.shape[2] : 0, *total.data);
   if (width != parts * size || 2 * half > size || (!cached && capacity != tokens))
@@ -46,9 +61,9 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
   const New new_queries{query.data, width};
   const New new_keys{key.data ? key.data : query.data + heads * size, key.data ? shared * size : width};
   const New new_values{key.data ? value.data : query.data + (heads + shared) * size, new_keys.distance};
-  const int64_t shape[3] = {rows, tokens, heads * size}, cache_shape[4] = {rows, shared, capacity, size};
+  const int64_t shape[3] = {rows, tokens, heads * size}, cache_shape[4] = {rows, shared, capacity, cached_size};
   float* result = kernel.output<float>(context, 0, shape, 3);
-  float* present[2] = {kernel.output<float>(context, 1, cache_shape, 4), kernel.output<float>(context, 2, cache_shape, 4)};
+  T* present[2] = {kernel.output<T>(context, 1, cache_shape, 4), kernel.output<T>(context, 2, cache_shape, 4)};
   if (!present[0] || !present[1]) throw Fault{"GroupQueryAttention: present_key and present_value are required"};
   if (cached) copy_cache(keys, present[0], capacity), copy_cache(values, present[1], capacity);
   const auto start_of = [&](int64_t row) { return *total.data == tokens ? 0 : last.data[row] + 1 - tokens; };
@@ -57,18 +72,20 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
       throw Fault{"GroupQueryAttention: a position is outside the cache"};
 
   const int64_t queries = tokens * group, blocks = (queries + MOST_QUERIES - 1) / MOST_QUERIES;
-  const auto place = [&](int64_t row, int64_t head) { return (row * shared + head) * capacity * size; };
+  const auto place = [&](int64_t row, int64_t head) { return (row * shared + head) * capacity * cached_size; };
   const auto store = [&](int64_t part) {  // keys and values of a row's head
     const int64_t row = part / shared, head = part % shared, start = start_of(row);
+    float turned[LARGEST_HEAD];
     for (int64_t token = 0; token < tokens; token++) {
-      const int64_t from = (row * tokens + token) * new_keys.distance + head * size, offset = place(row, head) + (start + token) * size;
-      rotate(kernel, new_keys.data + from, cosines.data + (start + token) * half, sines.data + (start + token) * half, half, size, present[0] + offset);
-      std::memcpy(present[1] + offset, new_values.data + from, size * sizeof(float));
+      const int64_t from = (row * tokens + token) * new_keys.distance + head * size, offset = place(row, head) + (start + token) * cached_size;
+      rotate(kernel, new_keys.data + from, cosines.data + (start + token) * half, sines.data + (start + token) * half, half, size, turned);
+      put(present[0] + offset, turned, size);
+      put(present[1] + offset, new_values.data + from, size);
     }
   };
   const auto attend = [&](int64_t row, int64_t head, int64_t index) {  // one block of the queries of a row's head
     thread_local std::vector<float> turned, scores;
-    Block block{};
+    Block<T> block{};
     block.first = index * MOST_QUERIES;
     block.count = std::min(MOST_QUERIES, queries - block.first);
     block.stride = capacity + ROUNDING;
@@ -77,6 +94,7 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
     block.start = start_of(row), block.group = group, block.size = size, block.window = kernel.window;
     block.queries = turned.data(), block.scores = scores.data();
     block.keys = present[0] + place(row, head), block.values = present[1] + place(row, head);
+    block.next_keys = block.keys + capacity * cached_size;
     block.contexts = result + row * tokens * heads * size + head * group * size;
     block.width = heads * size;
     block.scale = kernel.scale, block.cap = kernel.cap;
@@ -85,7 +103,11 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
       const float* from = new_queries.data + (row * tokens + token) * new_queries.distance + (head * group + member) * size;
       rotate(kernel, from, cosines.data + at * half, sines.data + at * half, half, size, turned.data() + i * size);
     }
-    kernel.level.attend_block(block);
+    if constexpr (sizeof(T) == 1) {
+      kernel.level.attend_block_of_bytes(block);
+    } else {
+      kernel.level.attend_block(block);
+    }
   };
   if (blocks == 1) {
     run_parallel(kernel, context, rows * shared, [&](int64_t part) { store(part), attend(part / shared, part % shared, 0); });

@@ -8,8 +8,9 @@
 // there are MatMul and Gemm with weights that are part of the graph; with triptych.kernels=products the runtime computes attention,
 // with triptych.kernels=attention these products.
 //
-// Caches are float32, or for translation int8 with a scale for each channel of each head; heads have a multiple of 16 channels. What
-// the runtime's operator can do beyond that (rotary embeddings and grouped heads in translation, a soft cap) is an error. Products and
+// Caches are float32 or int8: for translation with a scale for each channel of each head, for decoder-only models as `cached_size`
+// describes. Heads have a multiple of 16 channels. What the runtime's operator can do beyond that (rotary embeddings and grouped heads
+// in translation, a soft cap) is an error. Products and
 // causal attention run in the session's threads, all else in one. The environment variable TRIPTYCH_NATIVE_KERNELS chooses a lower
 // level of instructions than the processor's best one: amx_int8, avx512_vnni, avx512, avx_vnni, avx2 or plain.
 
@@ -119,6 +120,13 @@ constexpr int32_t TOKEN_ZERO = 128;
 
 constexpr int64_t round_up(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
 
+// A decoder-only model's key or value of `size` channels: floats, or bytes followed by a float for every SCALED of them, their step.
+constexpr int64_t SCALED = 32;
+template <typename T>
+constexpr int64_t cached_size(int64_t size) {
+  return sizeof(T) == 1 ? size + round_up(size, SCALED) / SCALED * sizeof(float) : size;
+}
+
 // One row's head.
 template <typename T>
 struct Head {
@@ -138,10 +146,12 @@ struct Head {
 };
 
 // Queries of some tokens that share a head's keys and values: of each token one after the other.
+template <typename T>
 struct Block {
   const float* queries;  // [count, size], turned
-  const float* keys;     // [capacity, size]
-  const float* values;
+  const T* keys;         // [capacity, cached_size<T>(size)]
+  const T* values;
+  const T* next_keys;    // of the head that follows in memory, which are prefetched
   float* contexts;       // of the row's first token
   float* scores;         // [MOST_AT_ONCE, stride]
   int64_t first, count;  // queries of the row that come before, and of this block
@@ -203,7 +213,8 @@ struct Norm {
 struct Level {
   void (*attend_to_floats)(const Head<float>&);
   void (*attend_to_bytes)(const Head<int8_t>&);
-  void (*attend_block)(const Block&);
+  void (*attend_block)(const Block<float>&);
+  void (*attend_block_of_bytes)(const Block<int8_t>&);
   void (*log_softmax)(const float*, float*, int64_t);
   void (*top_k)(const float*, int64_t, int64_t, float*, int64_t*);
   int64_t width = 0;  // columns of a panel of floats; 0: the runtime computes their products
@@ -227,9 +238,9 @@ struct Level {
 #define LEVEL PLAIN
 namespace plain {
 #include "attend.h"
-#include "attend_queries.h"
 #include "select.h"
-const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k};
+#include "attend_queries.h"
+const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block<float>, attend_block<int8_t>, log_softmax, top_k};
 }
 #if defined(__x86_64__)
 // From BEGIN_TARGET to END_TARGET, functions are compiled for processors that have these features.
@@ -249,9 +260,9 @@ const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block
 BEGIN_TARGET("avx2,fma")
 namespace avx2 {
 #include "attend.h"
+#include "select.h"
 #include "attend_queries.h"
 #include "floats.h"
-#include "select.h"
 #include "attend_sequence.h"
 #include "multiply.h"
 }
@@ -276,9 +287,9 @@ using avx2::LEVEL_OF_KERNELS;
 BEGIN_TARGET("avx2,fma," AVX512_FEATURES)
 namespace avx512 {
 #include "attend.h"
+#include "select.h"
 #include "attend_queries.h"
 #include "floats.h"
-#include "select.h"
 #include "attend_sequence.h"
 #include "multiply.h"
 }
@@ -691,12 +702,14 @@ CustomOp make_attention_op(Type cache) {
   return op;
 }
 
-CustomOp make_causal_op() {
-  CustomOp op = make_op("GroupQueryAttention", 14, 3, compute_safely<compute_causal_attention>);
-  op.input_type = [](const CustomOp*, size_t index) { return index == 5 || index == 6 ? INT32 : index == 9 ? INT64 : FLOAT; };
-  op.output_type = [](const CustomOp*, size_t) { return FLOAT; };
+template <typename T>
+CustomOp make_causal_op(Type cache) {
+  CustomOp op = make_op("GroupQueryAttention", 14, 3, compute_safely<compute_causal_attention<T>>);
+  op.input_type = [](const CustomOp* self, size_t index) { return index == 9 ? INT64 : attention_input(self, index); };
+  op.output_type = attention_output;
   op.input_characteristic = [](const CustomOp*, size_t index) -> int { return (index > 0 && index < 5) || index > 6; };
   op.create2 = create_safely<make_causal_attention>;
+  op.cache = cache;
   return op;
 }
 
@@ -795,7 +808,8 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   static const CustomOp floats = make_attention_op<float>(FLOAT), bytes = make_attention_op<int8_t>(INT8);
   static const CustomOp log_softmax = make_op("LogSoftmax", 1, 1, compute_safely<compute_log_softmax>);
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
-  static const CustomOp scatter = make_scatter_op(), product = make_product_op(), causal = make_causal_op();
+  static const CustomOp scatter = make_scatter_op(), product = make_product_op();
+  static const CustomOp causal_floats = make_causal_op<float>(FLOAT), causal_bytes = make_causal_op<int8_t>(INT8);
   static const CustomOp encoder_attention = make_encoder_attention_op(), norm = make_norm_op();
   static const CustomOp matmul = make_float_product_op("MatMul", 2), gemm = make_float_product_op("Gemm", 3);
   static const CustomOp per_token[] = {make_row_op<PER_TOKEN_PLACES>("PerTokenMatMul", 3), make_row_op<PER_TOKEN_PLACES>("PerTokenGemm", 4)};
@@ -825,8 +839,9 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   const bool whole = !std::strcmp(set, "generation"), attends = whole || !std::strcmp(set, "attention");
   const bool generates = attends || !std::strcmp(set, "products"), multiplies = (whole || !attends) && generates && choose().width;
   const bool has_bytes = choose().panel && std::strcmp(exact, "1");
-  const CustomOp* attention = generates ? attends ? &causal : nullptr : &floats;
-  Status status = add("com.microsoft", {attention, generates ? nullptr : &bytes, has_bytes ? &product : nullptr,
+  const CustomOp* of_floats = attends ? &causal_floats : generates ? nullptr : &floats;
+  const CustomOp* of_bytes = attends ? &causal_bytes : generates ? nullptr : &bytes;
+  Status status = add("com.microsoft", {of_floats, of_bytes, has_bytes ? &product : nullptr,
                                         has_bytes ? &encoder_attention : nullptr});
   if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1], &per_row[0], &per_row[1], &per_row[2], &norm});
   return status ? status : add("", {&log_softmax, &top_k, &scatter, multiplies ? &matmul : nullptr, multiplies ? &gemm : nullptr});

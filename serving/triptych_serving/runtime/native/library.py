@@ -17,6 +17,7 @@ from triptych_serving.runtime.native.compiler import LIBRARY
 LEVEL = "TRIPTYCH_NATIVE_KERNELS"  # environment: "off", or a level that the library reads
 LEVELS = ("amx_int8", "avx512_vnni", "avx512", "avx_vnni", "avx2", "plain")  # as in decoding.cpp
 HEAD_MULTIPLE, LARGEST_HEAD = 16, 256
+SCALED = 32  # as in decoding.cpp
 COPY_NUMBERS = 5
 NEWEST = "triptych_extend_beams"  # function that earlier libraries lack
 SHORT_COPY = 1 << 20  # bytes: some ten microseconds
@@ -33,14 +34,21 @@ def native_kernels(head_dim: int = HEAD_MULTIPLE) -> Path | None:
     return LIBRARY if _loads(LIBRARY) else None
 
 
-def prefers_int8_caches() -> bool:
+def prefers_int8_caches(head_dim: int | None = None) -> bool:
     """Return True if attention to int8 caches is faster than to float32 ones.
 
     Measured with AVX512-VNNI, and the library's paths for AVX-VNNI and AVX2. ONNX Runtime's own is slower with int8 on
-    processors without VNNI.
+    processors without VNNI, and has none for decoder-only models, of which `head_dim` is the size of heads.
     """
+    if head_dim is not None:
+        return native_kernels(head_dim) is not None and takes_sequences()
     extension = integer_extension()
     return extension in VNNI or (extension == "avx2" and native_kernels() is not None)
+
+
+def cached_bytes(head_dim: int) -> int:
+    """Return the bytes of a decoder-only model's key or value in int8 caches: its channels, and a float32 step for every 32."""
+    return head_dim + 4 * -(-head_dim // SCALED)
 
 
 def copy_positions(source: Array, target: Array, copies: "array[int]") -> None:

@@ -1,10 +1,19 @@
-"""Texts that calibrate int8 of decoder-only models."""
+"""Texts that calibrate int8 of decoder-only models, and their int8 caches."""
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from triptych_export.bundle_files import needed_files
 from triptych_export.families.generation import count_samples, write_generation
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.errors import BundleError
+from triptych_serving.models.decode_model import DecodeModelOptions
+from triptych_serving.models.generation.generator import Generator
+from triptych_serving.models.generation.options import GenerationRequest
+from triptych_serving.runtime.native.library import LEVEL, native_kernels, prefers_int8_caches
 
 from ....fixtures.decoders import decoder_source
 
@@ -27,3 +36,23 @@ def test_texts_that_are_given_are_read(tmp_path: Path) -> None:
     source, said, given = decoder_source("llama"), list[str](), [[3, 4, 5], [6, 7]]
     assert write_generation(source, tmp_path / "one", said.append, given, ["fp32", "int8"]) == given
     assert said == ["tracing the graphs of fp32", "calibrating int8 with 2 texts", "tracing the graphs of int8"]
+
+
+@pytest.mark.skipif(native_kernels() is None, reason="only native kernels read int8 caches")
+def test_int8_caches_take_the_weights_of_int8_and_need_native_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, folder, samples = decoder_source("llama"), tmp_path / "one", [[3, 4, 5], [6, 7]]
+    write_generation(source, folder, lambda line: None, samples, ["fp32", "int8", "int8-caches"])
+    bundle = open_bundle(folder)
+    files = needed_files(folder, bundle.manifest.precisions["int8-caches"])
+    graphs = {f"{kind}.int8-caches.onnx" for kind in ("step", "search", "score")}
+    assert files == {*graphs, "weights.int8.bin"}
+    sizes = {}
+    for precision in ("fp32", "int8-caches"):
+        with closing(Generator("llama", 1, bundle, DecodeModelOptions(precision))) as generator:
+            assert len(generator.generate(GenerationRequest(prompts=("some words",), max_tokens=4))) == 1
+            sizes[precision] = generator.engine.bytes
+    assert sizes["int8-caches"] * 64 == sizes["fp32"] * 20  # heads are padded to 16 channels, of which each step is for 32
+    monkeypatch.setenv(LEVEL, "off")
+    assert not prefers_int8_caches(16)
+    with pytest.raises(BundleError, match="int8-caches of a decoder-only model needs the native kernels, which are not"):
+        Generator("llama", 1, bundle, DecodeModelOptions("int8-caches"))

@@ -77,7 +77,7 @@ def test_the_cpu_runs_gpu_graphs_only_as_a_last_resort(precisions: tuple[str, ..
 def test_the_processor_chooses_the_caches_of_int8(
     monkeypatch: pytest.MonkeyPatch, precisions: tuple[str, ...], wanted: str | None, faster: bool, served: str
 ) -> None:
-    monkeypatch.setattr(placement, "prefers_int8_caches", lambda: faster)
+    monkeypatch.setattr(placement, "prefers_int8_caches", lambda head_dim: faster)
     assert place(bundle_of(*precisions), wanted, Hardware()).precision == served
 
 

@@ -3,6 +3,7 @@
 import _ctypes
 from array import array
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from triptych_serving.runtime import session as session_module
 from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native import library as installed
 from triptych_serving.runtime.native.compiler import LIBRARY, SOURCE, compile_library
-from triptych_serving.runtime.native.library import LEVEL, LEVELS, native_kernels
+from triptych_serving.runtime.native.library import LEVEL, LEVELS, cached_bytes, native_kernels
 from triptych_serving.runtime.session import ATTENTION, GENERATION, Session
 
 from ....fixtures.onnx_models import onnx_model
@@ -188,24 +189,23 @@ def test_the_best_tokens_equal_float64(
 Shape = tuple[int, int, int]  # heads of queries, of keys and values; channels
 
 
-def write_causal_graph(
-    folder: Path, shape: Shape, packed: bool, rotary: str, limits: tuple[int, float], cached: bool = True
-) -> Path:
-    """Write attention of a decoder-only model, over caches or whole rows."""
+def write_causal_graph(folder: Path, shape: Shape, packed: bool, rotary: str, limits: tuple[int, float], caches: str) -> Path:
+    """Write attention of a decoder-only model, over caches, "float" or "int8", or whole rows."""
     window, cap = limits
     heads, shared, size = shape
     width = (heads + (2 * shared if packed else 0)) * size
     inputs: list[Tensor] = [("query", FLOAT, ["rows", "tokens", width])]
     if not packed:
         inputs += [(name, FLOAT, ["rows", "tokens", shared * size]) for name in ("key", "value")]
-    cache = ["rows", shared, CAPACITY if cached else "tokens", size]
-    inputs += [("keys", FLOAT, cache), ("values", FLOAT, cache)] if cached else []
+    kind, numbers = (INT8, cached_bytes(size)) if caches == "int8" else (FLOAT, size)
+    cache = ["rows", shared, CAPACITY if caches else "tokens", numbers]
+    inputs += [("keys", kind, cache), ("values", kind, cache)] if caches else []
     inputs += [("last", INT32, ["rows"]), ("total", INT32, [1])]
     inputs += [(name, FLOAT, [CAPACITY, None]) for name in (("cosines", "sines") if rotary else ())]
-    names = ["query", *(["", ""] if packed else ["key", "value"]), *([] if cached else ["", ""])]
+    names = ["query", *(["", ""] if packed else ["key", "value"]), *([] if caches else ["", ""])]
     names += [name for name, *_ in inputs[1 if packed else 3 :]]
     outputs: list[Tensor] = [("context", FLOAT, ["rows", "tokens", heads * size])]
-    outputs += [("present_keys", FLOAT, cache), ("present_values", FLOAT, cache)]
+    outputs += [("present_keys", kind, cache), ("present_values", kind, cache)]
     attributes = {"num_heads": heads, "kv_num_heads": shared, "scale": 0.25, "local_window_size": window or -1}
     attributes |= {"do_rotary": int(bool(rotary)), "rotary_interleaved": int(rotary == "interleaved"), "softcap": cap}
     node = helper.make_node("GroupQueryAttention", names, [name for name, *_ in outputs], domain="com.microsoft", **attributes)
@@ -222,12 +222,19 @@ def rotated(x: NDArray[Any], angles: NDArray[Any], interleaved: bool) -> NDArray
     return result
 
 
-@pytest.mark.parametrize("level", ["", "avx2", "plain"])
+def restored(cache: NDArray[np.int8], size: int) -> NDArray[np.float64]:
+    """Return the channels of int8 keys or values, which are followed by a step for every 32 of them."""
+    steps = np.repeat(np.ascontiguousarray(cache[..., size:]).view(np.float32), 32, -1)[..., :size]
+    return cache[..., :size] * steps.astype(np.float64)
+
+
+@pytest.mark.parametrize("variant", list(product(("", "avx2", "plain"), ("float", "int8"))))
 @pytest.mark.parametrize(
     ("shape", "packed", "rotary", "limits"),
     [
         ((7, 1, 32), True, "halves", (0, 0.0)),
         ((4, 4, 16), True, "", (0, 0.5)),
+        ((3, 3, 80), True, "halves", (0, 0.0)),
         ((6, 2, 64), False, "interleaved", (5, 0.0)),
         ((2, 1, 128), True, "halves", (9, 1.5)),
     ],
@@ -236,15 +243,16 @@ def test_causal_attention_equals_float64_however_the_tokens_are_read(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     library: Path,
-    level: str,
+    variant: tuple[str, str],
     shape: Shape,
     packed: bool,
     rotary: str,
     limits: tuple[int, float],
 ) -> None:
     """Whole rows with padding, parts of a row and single tokens of several rows give the same bits."""
+    (level, kind), (heads, shared, size), (window, cap) = variant, shape, limits
     monkeypatch.setenv(LEVEL, level)
-    (heads, shared, size), (window, cap) = shape, limits
+    int8 = kind == "int8"
     rng, half, rows = np.random.default_rng(heads), 8, 3
     new = {
         name: rng.normal(size=(rows, CAPACITY, count, size))
@@ -252,8 +260,9 @@ def test_causal_attention_equals_float64_however_the_tokens_are_read(
     }
     new = {name: values.astype(np.float32) for name, values in new.items()}
     angles = np.arange(CAPACITY)[:, None] * np.linspace(1, 0.01, half)
-    session = Session(write_causal_graph(tmp_path, shape, packed, rotary, limits), kernels=library, kernel_set=GENERATION)
-    uncached = write_causal_graph(tmp_path, shape, packed, rotary, limits, cached=False)
+    graph = write_causal_graph(tmp_path, shape, packed, rotary, limits, kind)
+    session = Session(graph, kernels=library, kernel_set=GENERATION)
+    uncached = write_causal_graph(tmp_path, shape, packed, rotary, limits, "")
     rows_alone = Session(uncached, kernels=library, kernel_set=ATTENTION)
     tables = {"cosines": np.cos(angles).astype(np.float32), "sines": np.sin(angles).astype(np.float32)}
 
@@ -263,14 +272,15 @@ def test_causal_attention_equals_float64_however_the_tokens_are_read(
         given |= {"keys": cache[0][row], "values": cache[1][row], "last": np.full(len(parts[0]), read.stop - 1, np.int32)}
         given |= {"total": np.array([len(read) if whole else CAPACITY], np.int32), **(tables if rotary else {})}
         context, cache[0][row], cache[1][row] = session.run(given)
-        if whole:
+        if whole and not int8:
             without = {name: value for name, value in given.items() if name not in {"keys", "values"}}
             found, keys, _ = rows_alone.run(without)
             np.testing.assert_array_equal(found, context)
             np.testing.assert_array_equal(keys, cache[0][row][:, :, : len(read)])
         return context
 
-    caches = [[np.zeros((rows, shared, CAPACITY, size), np.float32) for _ in range(2)] for _ in range(3)]
+    numbers = (rows, shared, CAPACITY, cached_bytes(size) if int8 else size)
+    caches = [[np.zeros(numbers, np.int8 if int8 else np.float32) for _ in range(2)] for _ in range(3)]
     everything = slice(0, rows)
     whole = run(range(20), everything, caches[0], whole=True)
     parts = [[run(range(*part), slice(r, r + 1), caches[1]) for part in ((0, 1), (1, 12), (12, 20))] for r in range(rows)]
@@ -283,6 +293,12 @@ def test_causal_attention_equals_float64_however_the_tokens_are_read(
         query, key, value = (new[name][row, :20].astype(np.float64) for name in new)
         if rotary:
             query, key = (rotated(x, angles[:20], rotary == "interleaved") for x in (query, key))
+        if int8:
+            exact, (key, value) = (key, value), (restored(cache[row, :, :20], size).swapaxes(0, 1) for cache in caches[0])
+            for before, after in zip(exact, (key, value), strict=True):
+                largest = np.maximum.reduceat(np.abs(before), range(0, size, 32), -1)
+                half_step = np.repeat(largest / 254, 32, -1)[..., :size]
+                assert (np.abs(after - before) <= 1.001 * half_step).all()
         key, value = (np.repeat(x, heads // shared, 1) for x in (key, value))
         scores = 0.25 * np.einsum("qhd,khd->hqk", query, key)
         scores = cap * np.tanh(scores / cap) if cap else scores
