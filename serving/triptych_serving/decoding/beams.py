@@ -9,13 +9,12 @@ import numpy as np
 
 from triptych_serving.decoding.hypotheses import HypothesisGroup, Ranked
 from triptych_serving.decoding.sampler import likeliest
-from triptych_serving.runtime.native.library import beam_step
+from triptych_serving.runtime.native.library import COPY_NUMBERS, beam_step
 from triptych_serving.runtime.session import Array
 
 Fork = Callable[[Array], None]
 
 HEADER, COUNT, WENT_ON = 4, 2, 3  # numbers of a text before its slots, and places of some of them: `Text` in beams.h
-FORK_NUMBERS = 3
 
 
 class Hypotheses(Protocol):
@@ -45,7 +44,7 @@ class BeamStep:
             return
         most = hypotheses.count * (1 + max(1, len(hypotheses.ends)))  # continuations of all hypotheses
         self._best = np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(most, np.float64)
-        self._forks = np.zeros((hypotheses.count, FORK_NUMBERS), np.int64)
+        self._forks = np.zeros((hypotheses.count, COPY_NUMBERS), np.int64)
         log_probabilities, tokens = top["top_log_probabilities"], top["top_tokens"]
         h = hypotheses
         self._kept = h.so_far, h.tokens, h.history, h.positions, h.ends
@@ -62,8 +61,8 @@ class BeamStep:
 
         Args:
             groups: the searches.
-            fork: called with `[forks, 3]` where hypotheses overwrite others: source, target, and the position from which they
-                differed; the arrays of `Hypotheses` have it already.
+            fork: called where hypotheses overwrite others, with `[forks, 5]` as `KVCache.copy_rows` has it; the arrays of
+                `Hypotheses` have it already.
         """
         if self._run is None:
             yield from self._rank_with_numpy(groups)

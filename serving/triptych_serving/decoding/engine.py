@@ -17,7 +17,7 @@ from triptych_serving.errors import EngineError, ServingError, UnavailableError
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import Budgets
 from triptych_serving.runtime.process import forget_frames
-from triptych_serving.scheduling.decode_scheduler import DecodeLimits, DecodeScheduler, LaneKind, LanePlan
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits, DecodeScheduler, LaneKind, LanePlan, suspects
 from triptych_serving.scheduling.engine import SHUTTING_DOWN, Engine, Worker
 from triptych_serving.scheduling.request import Row
 
@@ -67,6 +67,7 @@ class DecodeWorker(Worker):
         self.lanes: dict[LaneKind, Lane] = {}
         self._used: dict[LaneKind, float] = {}  # virtual seconds of each lane that has rows
         self._now = 0.0  # virtual seconds of the last lane that was chosen, before its step
+        self.is_settled = False  # no row waited, left or joined before the last step
         self.ready = threading.Event()  # the first lanes are made, or cannot be
         self.error: BaseException | None = None  # why they cannot
 
@@ -225,6 +226,8 @@ class DecodeEngine(Engine[Row]):
 
     def _change_rows(self, worker: DecodeWorker) -> bool:
         """Let rows leave and join; wait while there is nothing to do. False when the worker must end."""
+        if self._goes_on(worker):
+            return True
         with self._changed:
             while not (plans := self._plans(worker)) and not worker.is_busy:
                 if self._aborting or self._stopping:
@@ -241,6 +244,13 @@ class DecodeEngine(Engine[Row]):
                 worker.held.difference_update(plan.leave)
                 self._join(worker, kind, plan.join)
         return bool(plans) or worker.is_busy
+
+    def _goes_on(self, worker: DecodeWorker) -> bool:
+        """Tell without the lock, as is usual between two steps, that rows run which all stay, and none can join."""
+        if not worker.is_settled or self._aborting or not self._queue.is_empty:
+            return False
+        now, running = self._clock(), [rows for lane in worker.lanes.values() if (rows := lane.rows)]
+        return bool(running) and not any(suspects(rows, now) for rows in running)
 
     def _lane(self, worker: DecodeWorker, kind: LaneKind, plan: LanePlan) -> Lane | None:
         """Return a lane; None if it cannot be made, which fails the rows that were to join it."""
@@ -263,6 +273,7 @@ class DecodeEngine(Engine[Row]):
             raise
         for plan in plans.values():
             worker.held.update(plan.join)
+        worker.is_settled = not plans and self._queue.is_empty
         return plans
 
     def _choose(self, worker: DecodeWorker) -> dict[LaneKind, LanePlan]:
@@ -291,9 +302,12 @@ class DecodeEngine(Engine[Row]):
 
     def _report(self, worker: DecodeWorker, lane: Lane, ended: list[Row]) -> None:
         """Call the listeners of rows with new tokens or results."""
+        updated = lane.updated_rows
+        if not ended and not any(row.call.streams or not row.first_token for row in updated):
+            return
         now = self._clock()
         with self._changed:
-            for row in (*ended, *lane.updated_rows):
+            for row in (*ended, *updated):
                 if not row.first_token:
                     row.first_token = now
                 if row.call.streams and not row.call.over:

@@ -52,12 +52,12 @@ class GreedyLane:
         self._slots.used = 0
 
     def step(self) -> list[Row]:
-        slots, count = self._slots, len(self.rows)
-        slots.forced[:count] = [_forced(row) for row in self.rows]
+        slots = self._slots
+        for slot, row in enumerate(self.rows):
+            slots.forced_view[slot] = _forced(row)
         self._run()
-        slots.positions[:count] += 1
-        tokens = slots.tokens[:count].tolist()
-        return self._remove([slot for slot, row in enumerate(self.rows) if self._append(row, tokens[slot])])
+        slots.advance(len(self.rows))
+        return self._remove([slot for slot, row in enumerate(self.rows) if self._append(row, slots.token_view[slot])])
 
     def _run(self) -> None:
         # The next tokens overwrite the newest ones, which the graph has read before it computes them.

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 from triptych_serving.bundle.manifest import Limits, TranslationManifest
 from triptych_serving.runtime.arrays import sparse_zeros
-from triptych_serving.runtime.native.library import copy_positions
+from triptych_serving.runtime.native.library import Positions
 from triptych_serving.runtime.session import Array, Session
 
 OFFSETS = "offsets"  # optional input of encoders, `[tokens]` int64: added to the positions 0, 1, ...
@@ -166,7 +166,8 @@ class HostKVCache(HostArrays):
             sparse_zeros((len(names), count, shape.heads, length, shape.head_dim), kind)
             for length in (shape.state_vectors or targets, sources)
         )
-        self._pending = array("q"), array("q")  # copies of positions in `cache` and in `memory`
+        self._positions = Positions(self.cache), Positions(self.memory)
+        self._pending = array("q"), array("q")  # copies of these
         super().__init__(step, dict(zip(names, self.cache, strict=True)), dict(zip(names, self.memory, strict=True)))
 
     def encode(self, source: Array, lengths: Array, first: int) -> None:
@@ -194,7 +195,7 @@ class HostKVCache(HostArrays):
         for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True), first):
             copies.extend((0, start, row, 0, length))
         self._copy_pending()
-        copy_positions(memory, self.memory, copies)
+        self._positions[1].copy(Positions(memory), copies)
 
     def bind(self, arrays: StepArrays, rows: int) -> RunStep:
         run = super().bind(arrays, rows)
@@ -220,9 +221,9 @@ class HostKVCache(HostArrays):
 
     def _copy_pending(self) -> None:
         """Make the copies since the last step, all at once; later ones may have the target of earlier ones as their source."""
-        for caches, copies in zip((self.cache, self.memory), self._pending, strict=True):
+        for positions, copies in zip(self._positions, self._pending, strict=True):
             if copies:
-                copy_positions(caches, caches, copies)
+                positions.copy(positions, copies)
                 del copies[:]
 
 

@@ -42,9 +42,8 @@ class PromptGreedyLane(GreedyLane):
             row.tokens.extend(row.prefix[len(row.tokens) : reading.position])
         if waits:
             return []
-        positions, tokens = slots.positions.tolist(), slots.tokens.tolist()
-        first = [slot for slot, row in enumerate(self.rows) if positions[slot] > len(row.tokens)]
-        ended = self._remove([slot for slot in first if self._append(self.rows[slot], tokens[slot])])
+        first = [slot for slot, row in enumerate(self.rows) if slots.position_view[slot] > len(row.tokens)]
+        ended = self._remove([slot for slot in first if self._append(self.rows[slot], slots.token_view[slot])])
         return ended if all(map(_is_unread, self.rows)) else ended + super().step()
 
     def _run(self) -> None:

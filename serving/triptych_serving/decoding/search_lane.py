@@ -89,7 +89,7 @@ class SearchLane:
             if group.attends:
                 self._slots.attend(group.slots, group.length)
         done = self._choose()
-        self._slots.positions[: self._slots.used] += 1
+        self._slots.advance(self._slots.used)
         return self._end_groups(done)
 
     @property
@@ -101,8 +101,9 @@ class SearchLane:
         self._slots.search(self._candidates(), self._edits())
 
     def _force(self) -> None:
-        forced, subset = self._slots.forced, self._slots.subset
-        forced[: self._slots.used] = 0
+        forced, subset = self._slots.forced_view, self._slots.subset
+        for slot in range(self._slots.used):
+            forced[slot] = 0
         for group in self._groups:
             if (token := group.forced) is not None:
                 forced[group.slots[0]] = token if subset is None else subset.column(token)

@@ -130,6 +130,11 @@ class CallQueue(ABC, Generic[RowT]):
         """Waiting rows, with retries."""
         return self.rows + sum(map(len, self._retries.values()))
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no row waits, nor is retried. Needs no lock."""
+        return not self.calls and not any(self._retries.values())
+
     def submit(self, call: Call[RowT], now: float) -> None:
         """Queue all rows of a call, or none.
 

@@ -112,7 +112,7 @@ class DecodeScheduler(CallQueue[Row]):
             now: clock seconds.
         """
         self._sweep(now)
-        leave = tuple(row for row in _suspects(running, now) if self.expire(row.call, now))
+        leave = tuple(row for row in suspects(running, now) if self.expire(row.call, now))
         self.counters.freed += len(leave)
         for row in leave:
             if isinstance(row.call.error, DeadlineError):  # it would have taken even longer
@@ -204,7 +204,7 @@ class DecodeScheduler(CallQueue[Row]):
         return self._estimators[kind].forecast(ahead + own)
 
 
-def _suspects(running: Sequence[Row], now: float) -> list[Row]:
+def suspects(running: Sequence[Row], now: float) -> list[Row]:
     """Return rows whose call may be dead; no function call per row, because this is between every two steps."""
     return [
         row

@@ -13,7 +13,7 @@ struct Beams {  // as in beams.py; by slot, one hypothesis in each
   int64_t end_count;
   int64_t *best_slots, *best_tokens;  // of the texts that do not go on here, one after the other
   double* best_totals;
-  int64_t* forks;  // source, target, and the first position where they differed
+  Copy* forks;  // of the positions where hypotheses that are overwritten differed
 };
 
 struct Text {
@@ -50,8 +50,8 @@ int64_t rank(const Beams& beams, Text& text, std::vector<int64_t>& heads, std::v
 }
 
 // A hypothesis with several continuations keeps its slot for the first; the others take slots of hypotheses without any.
-int64_t go_on(const Beams& beams, Text& text, const std::vector<Continuation>& best, int64_t* forks) {
-  int64_t* const start = forks;
+int64_t go_on(const Beams& beams, Text& text, const std::vector<Continuation>& best, Copy* forks) {
+  Copy* const start = forks;
   std::vector<int64_t> targets(text.width);
   const auto goes_on = [&](int64_t slot, int64_t count) {
     return std::any_of(best.begin(), best.begin() + count, [&](const Continuation& each) { return each.slot == slot; });
@@ -67,14 +67,14 @@ int64_t go_on(const Beams& beams, Text& text, const std::vector<Continuation>& b
     int64_t* to = beams.history + target * beams.longest;
     const int64_t parted = std::mismatch(from, end, to).first - from;
     std::copy(from + parted, end, to + parted);
-    *forks++ = source, *forks++ = target, *forks++ = parted;
+    *forks++ = {source, parted + 1, target, parted + 1, length - parted};  // position 0 holds the start, which tokens follow
   }
   for (int64_t i = 0; i < text.width; i++) {
     const int64_t slot = text.slots()[i] = targets[i];
     beams.tokens[slot] = beams.history[slot * beams.longest + beams.positions[slot]] = best[i].token;
     beams.so_far[slot] = best[i].total;
   }
-  return (forks - start) / 3;
+  return forks - start;
 }
 
 // Ranks the continuations of texts, and lets those go on that may and of whose best continuations none ends. Returns the number of forks.
@@ -91,7 +91,7 @@ int64_t extend(const Beams& beams, int64_t* texts, int64_t count) {
     };
     text.goes_on = text.goes_on && text.count >= text.width && std::none_of(best.begin(), best.begin() + text.width, ends);
     if (text.goes_on) {
-      forks += go_on(beams, text, best, beams.forks + 3 * forks);
+      forks += go_on(beams, text, best, beams.forks + forks);
       continue;
     }
     for (const Continuation& each : best) {

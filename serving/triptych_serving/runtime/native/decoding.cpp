@@ -614,6 +614,10 @@ void run_parallel(const Kernel& kernel, void* context, int64_t parts, Function f
   kernel.check(run(context, call, parts, 0, &function));
 }
 
+struct Copy {  // of a row's positions in a cache
+  int64_t from_row, from_start, to_row, to_start, count;
+};
+
 #include "causal_attention.h"
 #include "products.h"
 #include "encoder_attention.h"
@@ -782,10 +786,6 @@ CustomOp make_product_op() {
 }  // namespace
 
 // Copy positions of rows from caches `[names, rows, heads, positions, bytes]` to others, or within one, one copy after the other.
-struct Copy {
-  int64_t from_row, from_start, to_row, to_start, count;
-};
-
 extern "C" __attribute__((visibility("default"))) void triptych_copy_positions(
     const char* from, const int64_t* from_shape, char* to, const int64_t* to_shape, const Copy* copies, int64_t count) {
   const int64_t names = to_shape[0], heads = to_shape[2], bytes = to_shape[4];
@@ -798,7 +798,7 @@ extern "C" __attribute__((visibility("default"))) void triptych_copy_positions(
       }
 }
 
-extern "C" __attribute__((visibility("default"))) int triptych_extend_beams(const Beams* beams, int64_t* texts, int64_t count) {
+extern "C" __attribute__((visibility("default"))) int triptych_extend_hypotheses(const Beams* beams, int64_t* texts, int64_t count) {
   return static_cast<int>(extend(*beams, texts, count));
 }
 

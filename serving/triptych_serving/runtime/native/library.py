@@ -19,7 +19,7 @@ LEVELS = ("amx_int8", "avx512_vnni", "avx512", "avx_vnni", "avx2", "plain")  # a
 HEAD_MULTIPLE, LARGEST_HEAD = 16, 256
 SCALED = 32  # as in decoding.cpp
 COPY_NUMBERS = 5
-NEWEST = "triptych_extend_beams"  # function that earlier libraries lack
+NEWEST = "triptych_extend_hypotheses"  # function that earlier libraries lack
 SHORT_COPY = 1 << 20  # bytes: some ten microseconds
 
 logger = logging.getLogger(__name__)
@@ -51,25 +51,37 @@ def cached_bytes(head_dim: int) -> int:
     return head_dim + 4 * -(-head_dim // SCALED)
 
 
-def copy_positions(source: Array, target: Array, copies: "array[int]") -> None:
-    """Copy positions of rows from caches `[N, rows, H, positions, D]` to others, or within one, one copy after the other.
+class Positions:
+    """Positions of the rows of caches `[N, rows, H, positions, D]`, which are copied to others, or within one."""
 
-    The library keeps Python's lock meanwhile if that is short: numpy would release it for each copy, and wait for it again.
+    def __init__(self, caches: Array) -> None:
+        self._caches, self._address = caches, ctypes.c_void_p(caches.ctypes.data)
+        self._shape = (ctypes.c_int64 * caches.ndim)(*caches.shape[:-1], caches.shape[-1] * caches.itemsize)
+        self._bytes = caches.nbytes // (caches.shape[1] * caches.shape[3])  # of a position of a row
 
-    Args:
-        copies: five 64-bit numbers for each: row and first position in the source and in the target, number of positions.
-    """
-    if (kernels := native_kernels()) is None:
-        for first in range(0, len(copies), COPY_NUMBERS):
-            from_row, start, to_row, to_start, count = copies[first : first + COPY_NUMBERS]
-            target[:, to_row, :, to_start : to_start + count] = source[:, from_row, :, start : start + count]
-        return
-    places = [value for each in (source, target) for value in (ctypes.c_void_p(each.ctypes.data), _shape_of(each))]
-    position = target.nbytes // (target.shape[1] * target.shape[3])
-    library = _library(kernels, keeps_lock=position * sum(copies[COPY_NUMBERS - 1 :: COPY_NUMBERS]) < SHORT_COPY)
-    library.triptych_copy_positions(
-        *places, ctypes.c_void_p(copies.buffer_info()[0]), ctypes.c_int64(len(copies) // COPY_NUMBERS)
-    )
+    def copy(self, source: "Positions", copies: "array[int]") -> None:
+        """Make copies one after the other.
+
+        The library keeps Python's lock meanwhile if that is short: numpy would release it for each copy, and wait for it again.
+
+        Args:
+            copies: five 64-bit numbers for each: row and first position in the source and here, number of positions.
+        """
+        if (kernels := native_kernels()) is None:
+            for first in range(0, len(copies), COPY_NUMBERS):
+                from_row, start, to_row, to_start, count = copies[first : first + COPY_NUMBERS]
+                there = source._caches[:, from_row, :, start : start + count]
+                self._caches[:, to_row, :, to_start : to_start + count] = there
+            return
+        library = _library(kernels, keeps_lock=self._bytes * sum(copies[COPY_NUMBERS - 1 :: COPY_NUMBERS]) < SHORT_COPY)
+        library.triptych_copy_positions(
+            source._address,
+            source._shape,
+            self._address,
+            self._shape,
+            ctypes.c_void_p(copies.buffer_info()[0]),
+            ctypes.c_int64(len(copies) // COPY_NUMBERS),
+        )
 
 
 def beam_step() -> Callable[[ctypes.Structure, int, int], int] | None:
@@ -79,12 +91,8 @@ def beam_step() -> Callable[[ctypes.Structure, int, int], int] | None:
     """
     if (kernels := native_kernels()) is None:
         return None
-    extend = _library(kernels, keeps_lock=True).triptych_extend_beams
+    extend = _library(kernels, keeps_lock=True).triptych_extend_hypotheses
     return lambda arrays, texts, count: int(extend(ctypes.byref(arrays), ctypes.c_void_p(texts), ctypes.c_int64(count)))
-
-
-def _shape_of(caches: Array) -> "ctypes.Array[ctypes.c_int64]":
-    return (ctypes.c_int64 * caches.ndim)(*caches.shape[:-1], caches.shape[-1] * caches.itemsize)
 
 
 @cache

@@ -108,6 +108,9 @@ def test_the_library_ranks_and_extends_as_numpy_does(
             assert hypotheses.so_far[slot] == total
             if slot != source:
                 assert slot not in kept
-                [parted] = [parted for fork_source, target, parted in forks if (fork_source, target) == (source, slot)]
+                [(start, also, count)] = [
+                    (start, also, count) for row, start, target, also, count in forks if (row, target) == (source, slot)
+                ]
                 same = (before[source, :length] == before[slot, :length]).tolist()
-                assert parted == (same.index(False) if False in same else length)
+                assert start == also == (same.index(False) if False in same else length) + 1
+                assert start + count == length + 1

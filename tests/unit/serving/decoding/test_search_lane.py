@@ -172,11 +172,11 @@ def test_streamed_tokens_are_final(name: str, codec: TranslationTokenizer) -> No
 def test_a_step_that_fails_half_way_leaks_no_slot(monkeypatch: pytest.MonkeyPatch, codec: TranslationTokenizer) -> None:
     lane = new_lane()
     source = codec.encode(SOURCES[:1])[0]
-    for name in ("duplicate", "fork"):
+    for owner, name in ((lane._slots, "duplicate"), (lane._slots.cache, "copy_rows")):
         failing = [row_of(source, 63, SEARCHES["beam"]), row_of(source, 63, SEARCHES["beam"])]
         lane.join(failing)
         with monkeypatch.context() as patch:
-            patch.setattr(lane._slots, name, broken)
+            patch.setattr(owner, name, broken)
             with pytest.raises(RuntimeError):
                 decode_rows(lane, [])
         lane.reset()

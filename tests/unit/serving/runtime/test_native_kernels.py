@@ -576,11 +576,12 @@ def test_positions_are_copied_one_after_the_other(
     source, target = (rng.standard_normal((2, rows, HEADS, count, 4)) for rows in (3, 5))
     before = target.copy()
     copies = array("q", [2, 1, 4, 3, count - 5, 0, 0, 1, 0, 1])
-    installed.copy_positions(source, target, copies)
+    there, here = installed.Positions(source), installed.Positions(target)
+    here.copy(there, copies)
     before[:, 4, :, 3 : count - 2] = source[:, 2, :, 1 : count - 4]
     before[:, 1, :, 0] = source[:, 0, :, 0]
     np.testing.assert_array_equal(target, before)
-    installed.copy_positions(target, target, array("q", [4, 0, 0, 0, count, 0, 0, 3, 0, count]))
+    here.copy(here, array("q", [4, 0, 0, 0, count, 0, 0, 3, 0, count]))
     np.testing.assert_array_equal(target[:, 3], before[:, 4])
 
 
