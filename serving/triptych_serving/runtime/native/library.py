@@ -58,6 +58,7 @@ class Positions:
         self._caches, self._address = caches, ctypes.c_void_p(caches.ctypes.data)
         self._shape = (ctypes.c_int64 * caches.ndim)(*caches.shape[:-1], caches.shape[-1] * caches.itemsize)
         self._bytes = caches.nbytes // (caches.shape[1] * caches.shape[3])  # of a position of a row
+        self._kernels = native_kernels()
 
     def copy(self, source: "Positions", copies: "array[int]") -> None:
         """Make copies one after the other.
@@ -67,13 +68,13 @@ class Positions:
         Args:
             copies: five 64-bit numbers for each: row and first position in the source and here, number of positions.
         """
-        if (kernels := native_kernels()) is None:
+        if self._kernels is None:
             for first in range(0, len(copies), COPY_NUMBERS):
                 from_row, start, to_row, to_start, count = copies[first : first + COPY_NUMBERS]
                 there = source._caches[:, from_row, :, start : start + count]
                 self._caches[:, to_row, :, to_start : to_start + count] = there
             return
-        library = _library(kernels, keeps_lock=self._bytes * sum(copies[COPY_NUMBERS - 1 :: COPY_NUMBERS]) < SHORT_COPY)
+        library = _library(self._kernels, keeps_lock=self._bytes * sum(copies[COPY_NUMBERS - 1 :: COPY_NUMBERS]) < SHORT_COPY)
         library.triptych_copy_positions(
             source._address,
             source._shape,
