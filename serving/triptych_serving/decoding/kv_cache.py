@@ -177,6 +177,9 @@ class HostKVCache(HostArrays):
             self._copy_pending()
             self.memory[:, first : first + rows, :, :longest] = memory
             return
+        if rows == 1:
+            self._encode_packed(source[0], lengths, first)
+            return
         tokens = source[np.arange(longest) < lengths[:, None]]
         ends = lengths.cumsum()
         while rows:
@@ -187,13 +190,14 @@ class HostKVCache(HostArrays):
             first, rows = first + count, rows - count
 
     def _encode_packed(self, tokens: Array, lengths: Array, first: int) -> None:
-        ends = lengths.cumsum()
-        starts = ends - lengths
-        offsets = -np.repeat(starts, lengths)  # each sequence's positions begin with 0
-        [memory] = self._encoder.run({"source": tokens[None], "lengths": lengths, OFFSETS: offsets})  # [2L, 1, H, N, D]
-        copies = array("q")
-        for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True), first):
+        inputs = {"source": tokens[None], "lengths": lengths}
+        if len(lengths) > 1:  # each sequence's positions begin with 0
+            inputs[OFFSETS] = -np.repeat(lengths.cumsum() - lengths, lengths)
+        [memory] = self._encoder.run(inputs)  # [2L, 1, H, N, D]
+        copies, start = array("q"), 0
+        for row, length in enumerate(lengths.tolist(), first):
             copies.extend((0, start, row, 0, length))
+            start += length
         self._copy_pending()
         self._positions[1].copy(Positions(memory), copies)
 

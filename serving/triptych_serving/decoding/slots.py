@@ -51,7 +51,8 @@ class Slots:
         self.last = np.zeros(count, np.int32)  # index of the last source token
         self.forced = np.full(count, FREE, np.int64)
         # The same memory: after a step has filled the processor's caches with weights, one operation of numpy takes 10 us.
-        self.token_view, self.position_view, self.forced_view = self.tokens.data, self.positions.data, self.forced.data
+        self.token_view, self.position_view = self.tokens.data, self.positions.data
+        self.last_view, self.forced_view = self.last.data, self.forced.data
         self._bindings: dict[Hashable, RunStep] = {}
 
     @property
@@ -67,23 +68,23 @@ class Slots:
         """Encode sources together, in the next slots; return these."""
         lengths = np.array([len(source) for source in sources], np.int32)
         self.cache.encode(stack_rows(sources, self._special.pad, np.int64), lengths, self.used)
-        return self._begin(sources, lengths)
+        return self._begin(sources)
 
     def repeat(self, source: Sequence[int], slot: int) -> int:
         """Begin another row with the source that the row in `slot` has, in the next slot; return this."""
         self.cache.copy(slot, self.used, slice(0, 0), len(source))
-        [target] = self._begin([source], np.array([len(source)], np.int32))
+        [target] = self._begin([source])
         return target
 
-    def _begin(self, sources: Sequence[Sequence[int]], lengths: Array) -> range:
+    def _begin(self, sources: Sequence[Sequence[int]]) -> range:
         """Begin encoded rows in the next slots."""
         new = range(self.used, self.used + len(sources))
         self.used += len(sources)
-        place = slice(new.start, new.stop)
-        self.tokens[place] = self._special.start if self._special.start >= 0 else [source[0] for source in sources]
-        self.positions[place] = 0
-        self.last[place] = lengths - 1
-        self.forced[place] = FREE
+        for slot, source in zip(new, sources, strict=True):
+            self.token_view[slot] = self._special.start if self._special.start >= 0 else source[0]
+            self.position_view[slot] = 0
+            self.last_view[slot] = len(source) - 1
+            self.forced_view[slot] = FREE
         return new
 
     def vacate(self, slot: int) -> int:
