@@ -91,7 +91,8 @@ ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     INT8_WEIGHTS: ENCODERS,
     FP16: f"translation models, decoder-only models, {ENCODERS} but ImageGPT",
-    INT8_CACHES: "translation models, and decoder-only models that the native kernels can run, without convolutions or slopes",
+    INT8_CACHES: "translation models and, where native kernels are installed, decoder-only models without convolutions or "
+    "slopes whose heads have a multiple of 16 channels",
     FOUR_BITS: "decoder-only models",
 }
 

@@ -3,17 +3,20 @@
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from triptych_export.bundle_files import needed_files
 from triptych_export.families.generation import count_samples, write_generation
+from triptych_export.graphs.generation import takes_int8_caches
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.errors import BundleError
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.runtime.native.library import LEVEL, native_kernels, prefers_int8_caches
+from triptych_training.models.gpt import Gpt, GptConfig
 
 from ....fixtures.decoders import decoder_source
 
@@ -56,3 +59,18 @@ def test_int8_caches_take_the_weights_of_int8_and_need_native_kernels(tmp_path: 
     assert not prefers_int8_caches(16)
     with pytest.raises(BundleError, match="int8-caches of a decoder-only model needs the native kernels, which are not"):
         Generator("llama", 1, bundle, DecodeModelOptions("int8-caches"))
+
+
+@pytest.mark.skipif(native_kernels() is None, reason="only native kernels read int8 caches")
+@pytest.mark.parametrize(
+    ("changes", "takes"),
+    [
+        ({"positions": "rotary"}, True),
+        ({"positions": "slopes"}, False),
+        ({"positions": "rotary", "convolution_layers": (0,)}, False),
+        ({"positions": "learned", "model_dim": 32}, False),  # heads of 8 channels
+    ],
+)
+def test_only_some_models_take_int8_caches(changes: dict[str, Any], takes: bool) -> None:
+    shape: dict[str, Any] = {"model_dim": 64, "heads": 4, "layers": 1, "feedforward_dim": 64, "max_positions": 32}
+    assert takes_int8_caches(Gpt(GptConfig(50, **{**shape, **changes}))) == takes
