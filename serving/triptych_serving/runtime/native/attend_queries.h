@@ -9,20 +9,6 @@ INLINE Floats limited(Floats x, float cap) {
   return x < -1e30f ? x : x < 0.0f ? -magnitude : magnitude;
 }
 
-// Turn scores into weights, and return what makes their sum 1. Numbers up to the end of the last vector are overwritten.
-INLINE float softmax(float* scores, int64_t count, float scale) {
-  for (int64_t t = count; t % LANES; t++) scores[t] = -FLT_MAX;
-  Floats most = Floats{} - FLT_MAX, total{};
-  for (int64_t t = 0; t < count; t += LANES) most = greater(load(scores + t), most);
-  const float highest = largest(most);
-  for (int64_t t = 0; t < count; t += LANES) {
-    const Floats weights = exponential((load(scores + t) - highest) * scale);
-    store(scores + t, weights);
-    total += weights;
-  }
-  return 1.0f / sum(total);
-}
-
 // Channels of a key or value, from `channel` on.
 INLINE Floats load_cached(const float* from, int64_t, int64_t channel) { return load(from + channel); }
 

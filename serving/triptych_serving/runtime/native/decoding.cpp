@@ -210,6 +210,42 @@ struct Norm {
   int64_t size;
 };
 
+constexpr int64_t DRAWN = 1024;  // weights of a block, of which a draw finds the right one first
+
+struct Likely {
+  float weight;
+  int64_t place;
+  bool operator<(const Likely& other) const { return weight > other.weight || (weight == other.weight && place < other.place); }
+};
+
+// Draw among the likeliest weights: see `draw`.
+int64_t draw_likely(const float* weights, int64_t size, double total, int64_t topk, double topp, double random) {
+  thread_local std::vector<Likely> kept;
+  kept.clear();
+  const double least = topk ? -1.0 : (1.0 - topp) * total / size;  // of all that weigh less, none is needed
+  for (int64_t i = 0; i < size; i++)
+    if (weights[i] > least) kept.push_back({weights[i], i});
+  if (topk) {
+    std::nth_element(kept.begin(), kept.begin() + topk, kept.end());
+    kept.resize(topk);
+    total = 0.0;
+    for (const Likely& each : kept) total += each.weight;
+  }
+  double found = 0.0;
+  size_t count = 0, sorted = 0;
+  while (count < kept.size() && (!count || found < topp * total)) {
+    if (count == sorted) {
+      sorted = std::min(kept.size(), 8 * sorted + 64);  // mostly these are enough
+      std::partial_sort(kept.begin() + count, kept.begin() + sorted, kept.end());
+    }
+    found += kept[count++].weight;
+  }
+  double left = random * found;
+  size_t drawn = 0;
+  while (drawn + 1 < count && left >= kept[drawn].weight) left -= kept[drawn++].weight;
+  return kept[drawn].place;
+}
+
 struct Level {
   void (*attend_to_floats)(const Head<float>&);
   void (*attend_to_bytes)(const Head<int8_t>&);
@@ -217,6 +253,7 @@ struct Level {
   void (*attend_block_of_bytes)(const Block<int8_t>&);
   void (*log_softmax)(const float*, float*, int64_t);
   void (*top_k)(const float*, int64_t, int64_t, float*, int64_t*);
+  int64_t (*draw)(const float*, int64_t, float, int64_t, double, double);
   int64_t width = 0;  // columns of a panel of floats; 0: the runtime computes their products
   void (*pack_floats)(const float*, int64_t, int64_t, bool, float*) = nullptr;
   void (*multiply_floats)(const FloatProduct&, int64_t, int64_t, int64_t) = nullptr;
@@ -240,7 +277,7 @@ namespace plain {
 #include "attend.h"
 #include "select.h"
 #include "attend_queries.h"
-const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block<float>, attend_block<int8_t>, log_softmax, top_k};
+const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block<float>, attend_block<int8_t>, log_softmax, top_k, draw};
 }
 #if defined(__x86_64__)
 // From BEGIN_TARGET to END_TARGET, functions are compiled for processors that have these features.
@@ -800,6 +837,12 @@ extern "C" __attribute__((visibility("default"))) void triptych_copy_positions(
 
 extern "C" __attribute__((visibility("default"))) int triptych_extend_hypotheses(const Beams* beams, int64_t* texts, int64_t count) {
   return static_cast<int>(extend(*beams, texts, count));
+}
+
+extern "C" __attribute__((visibility("default"))) int64_t triptych_draw(
+    const float* values, int64_t size, double temperature, int64_t topk, double topp, double random) {
+  const float scale = temperature > 1e-30 ? 1.0 / temperature : 1e30f;  // times 0 it must be 0
+  return choose().draw(values, size, scale, topk, topp, random);
 }
 
 extern "C" __attribute__((visibility("default"))) int triptych_multiplies_bytes() { return choose().multiply != nullptr; }

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -19,8 +19,9 @@ LEVELS = ("amx_int8", "avx512_vnni", "avx512", "avx_vnni", "avx2", "plain")  # a
 HEAD_MULTIPLE, LARGEST_HEAD = 16, 256
 SCALED = 32  # as in decoding.cpp
 COPY_NUMBERS = 5
-NEWEST = "triptych_extend_hypotheses"  # function that earlier libraries lack
+NEWEST = "triptych_draw"  # function that earlier libraries lack
 SHORT_COPY = 1 << 20  # bytes: some ten microseconds
+SHORT_DRAW = 1 << 15  # values, likewise
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +95,35 @@ def beam_step() -> Callable[[ctypes.Structure, int, int], int] | None:
         return None
     extend = _library(kernels, keeps_lock=True).triptych_extend_hypotheses
     return lambda arrays, texts, count: int(extend(ctypes.byref(arrays), ctypes.c_void_p(texts), ctypes.c_int64(count)))
+
+
+class Draw(Protocol):
+    """Draws an index into float32 values `[C]`: see `Sampler.choose`. `random` is at least 0 and below 1."""
+
+    def __call__(self, values: Array, temperature: float, topk: int, topp: float, random: float) -> int: ...
+
+
+def native_draw() -> Draw | None:
+    """Return the library's function for drawing tokens; None: not installed."""
+    return None if (kernels := native_kernels()) is None else _draw_of(kernels)
+
+
+@cache
+def _draw_of(kernels: Path) -> Draw:
+    functions = [_library(kernels, keeps_lock).triptych_draw for keeps_lock in (False, True)]
+    for function in functions:
+        function.restype = ctypes.c_int64
+        function.argtypes = (
+            *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int64),
+            ctypes.c_double,
+            ctypes.c_double,
+        )
+
+    def draw(values: Array, temperature: float, topk: int, topp: float, random: float) -> int:
+        function = functions[len(values) < SHORT_DRAW]
+        return int(function(values.ctypes.data, len(values), temperature, topk, topp, random))
+
+    return draw
 
 
 @cache

@@ -71,3 +71,45 @@ void top_k(const float* from, int64_t size, int64_t count, float* best, int64_t*
         if (known < count || any(load(from + i) > best[count - 1])) insert(i, i + LANES);
   insert(start, size);
 }
+
+// Turn scores into weights, and return what makes their sum 1. Numbers up to the end of the last vector are overwritten.
+INLINE float softmax(float* scores, int64_t count, float scale) {
+  for (int64_t t = count; t % LANES; t++) scores[t] = -FLT_MAX;
+  Floats most = Floats{} - FLT_MAX, total{};
+  for (int64_t t = 0; t < count; t += LANES) most = greater(load(scores + t), most);
+  const float highest = largest(most);
+  for (int64_t t = 0; t < count; t += LANES) {
+    const Floats weights = exponential((load(scores + t) - highest) * scale);
+    store(scores + t, weights);
+    total += weights;
+  }
+  return 1.0f / sum(total);
+}
+
+// Draw an index into `size` values, of which e^(value * scale) is proportional to the probability, with a random number below 1: among
+// the `topk` likeliest (0: all), and of these the fewest that have the share `topp` of their probability. Of equal ones the first.
+int64_t draw(const float* values, int64_t size, float scale, int64_t topk, double topp, double random) {
+  thread_local std::vector<float> weights;
+  thread_local std::vector<double> sums;  // of blocks
+  weights.resize(round_up(size, LANES));
+  std::copy(values, values + size, weights.begin());
+  softmax(weights.data(), size, scale);
+  sums.clear();
+  double total = 0.0;
+  for (int64_t first = 0; first < size; first += DRAWN) {
+    Floats part{};
+    for (int64_t i = first; i < std::min(size, first + DRAWN); i += LANES) part += load(weights.data() + i);
+    sums.push_back(sum(part));
+    total += sums.back();
+  }
+  const bool limits = topk > 0 && topk < size;
+  if (limits || topp < 1.0) return draw_likely(weights.data(), size, total, limits ? topk : 0, topp, random);
+  double left = random * total;
+  size_t block = 0;
+  for (; block + 1 < sums.size() && left >= sums[block]; block++) left -= sums[block];
+  const int64_t start = block * DRAWN, stop = std::min(size, start + DRAWN);
+  int64_t drawn = start;
+  for (int64_t i = start; i < stop && left >= 0.0; i++)
+    if (weights[i] > 0.0f) drawn = i, left -= weights[i];
+  return drawn;
+}

@@ -8,11 +8,18 @@ import pytest
 from numpy.typing import NDArray
 
 from triptych_serving.decoding.sampler import Sampler
+from triptych_serving.runtime.native.library import LEVEL
 
 PROBABILITIES = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.03, 0.01])
 LOGS = np.log(PROBABILITIES).astype(np.float32)
 DRAWS = 1_500
 Floats = NDArray[np.floating]
+
+
+@pytest.fixture(autouse=True, params=["off", "", "avx2", "plain"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws are those of numpy, or of a path of the kernels where they are installed."""
+    monkeypatch.setenv(LEVEL, request.param)
 
 
 def frequencies(
@@ -124,3 +131,14 @@ def test_each_token_takes_one_random_number() -> None:
     first.choose(LOGS, 1.0, 1, 1.0)
     second.choose(LOGS[:2], 0.1, 0, 0.3)
     assert draws(first) == draws(second)
+
+
+@pytest.mark.parametrize("size", [1, 50, 1_030, 5_000])
+@pytest.mark.parametrize(("topk", "topp"), [(0, 1.0), (0, 0.9), (7, 1.0), (40, 0.6), (0, 1e-9), (0, 0.99999)])
+def test_kernels_draw_what_numpy_draws(monkeypatch: pytest.MonkeyPatch, size: int, topk: int, topp: float) -> None:
+    logits = 3 * np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    logits[size // 2 : size // 2 + 9] = logits.max()  # equal ones
+    logits[3::5] = -1e9
+    found = [Sampler(seed, 0).choose(logits, 0.8, topk, topp) for seed in range(40)]
+    monkeypatch.setenv(LEVEL, "off")
+    assert [Sampler(seed, 0).choose(logits, 0.8, topk, topp) for seed in range(40)] == found
