@@ -36,7 +36,7 @@ void put(int8_t* to, const float* from, int64_t size) {
     const int64_t end = std::min(size, first + SCALED);
     float largest = 0.0f;
     for (int64_t i = first; i < end; i++) largest = std::max(largest, std::fabs(from[i]));
-    const float step = largest / 127.0f, steps = largest > 0.0f ? 127.0f / largest : 0.0f;
+    const float step = largest / 127.0f, steps = largest > FLT_MIN * 127 ? 127.0f / largest : 0.0f;
     for (int64_t i = first; i < end; i++) to[i] = static_cast<int8_t>(std::nearbyint(from[i] * steps));
     std::memcpy(to + size + first / SCALED * sizeof step, &step, sizeof step);
   }

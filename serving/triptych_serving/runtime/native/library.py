@@ -110,14 +110,13 @@ def native_draw() -> Draw | None:
 
 @cache
 def _draw_of(kernels: Path) -> Draw:
-    functions = [_library(kernels, keeps_lock).triptych_draw for keeps_lock in (False, True)]
+    functions, integer, number = (
+        [_library(kernels, lock).triptych_draw for lock in (False, True)],
+        ctypes.c_int64,
+        ctypes.c_double,
+    )
     for function in functions:
-        function.restype = ctypes.c_int64
-        function.argtypes = (
-            *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int64),
-            ctypes.c_double,
-            ctypes.c_double,
-        )
+        function.restype, function.argtypes = integer, (ctypes.c_void_p, integer, number, integer, number, number)
 
     def draw(values: Array, temperature: float, topk: int, topp: float, random: float) -> int:
         function = functions[len(values) < SHORT_DRAW]
