@@ -1,4 +1,4 @@
-// The arithmetic of causal attention, included by decoding.cpp after attend.h, once for each level of instructions.
+// The arithmetic of causal attention, included by decoding.cpp after attend.h and select.h, once for each level of instructions.
 
 constexpr int QUERIES = LEVEL == AVX512 ? 4 : 2;  // that read the keys and values together: as many as fit into registers
 
@@ -18,13 +18,13 @@ INLINE Floats load_cached(const int8_t* from, int64_t size, int64_t channel) {
   return load(from + channel) * step;
 }
 
-// The sums of LANES vectors. In each step, halves of two vectors are added, and of more than one, quarters, and so on: the order in which
-// a vector is summed does not depend on its place.
+// The sums of LANES vectors, one in each lane. A step adds the upper half of what is left of a vector to its lower half, for two vectors at
+// once, so the order in which a vector is summed does not depend on its place among the others.
 INLINE Floats sum_each(const Floats (&vectors)[LANES]) {
 #if LEVEL == PLAIN
   return Floats{sum(vectors[0]), sum(vectors[1]), sum(vectors[2]), sum(vectors[3])};
 #else
-  constexpr int PARTS = LANES / 4;  // of four lanes, which the last two steps do not leave
+  constexpr int PARTS = LANES / 4;  // of four lanes: the last two steps stay within each
   Floats x[LANES];
 #pragma GCC unroll 16
   for (int i = 0; i < LANES; i++) x[i] = vectors[i % PARTS * 4 + i / PARTS];
