@@ -106,8 +106,7 @@ class GenerationFamily:
             for report in (parity[precision] for precision in others):
                 report |= {"samples": len(texts), "distinct_outputs": len(set(map(tuple, texts)))}
         if self._read:
-            names = {precision: precision.replace("-", "_") for precision in scores}
-            metrics |= {f"perplexity_{names[precision]}": round(perplexity(found), 3) for precision, found in scores.items()}
+            metrics |= {f"perplexity_{name.replace('-', '_')}": round(perplexity(found), 3) for name, found in scores.items()}
         return parity, metrics
 
     @property

@@ -1,5 +1,5 @@
-// Attention among all tokens of a sequence, included by decoding.cpp after attend.h and select.h for AVX2 and AVX-512: two products of matrices with a
-// softmax between them.
+// Attention among all tokens of a sequence, included by decoding.cpp after attend.h and select.h for AVX2 and AVX-512: two products of
+// matrices with a softmax between them.
 
 constexpr int TALL = 6;                      // rows that are multiplied together
 constexpr int WIDE = LEVEL == AVX512 ? 4 : 2;  // by so many vectors: with the operands, nearly all registers are used

@@ -103,11 +103,7 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
       const float* from = new_queries.data + (row * tokens + token) * new_queries.distance + (head * group + member) * size;
       rotate(kernel, from, cosines.data + at * half, sines.data + at * half, half, size, turned.data() + i * size);
     }
-    if constexpr (sizeof(T) == 1) {
-      kernel.level.attend_block_of_bytes(block);
-    } else {
-      kernel.level.attend_block(block);
-    }
+    kernel.level.attend(block);
   };
   if (blocks == 1) {
     run_parallel(kernel, context, rows * shared, [&](int64_t part) { store(part), attend(part / shared, part % shared, 0); });

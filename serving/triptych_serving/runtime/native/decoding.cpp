@@ -10,9 +10,9 @@
 //
 // Caches are float32 or int8: for translation with a scale for each channel of each head, for decoder-only models as `cached_size`
 // describes. Heads have a multiple of 16 channels. What the runtime's operator can do beyond that (rotary embeddings and grouped heads
-// in translation, a soft cap) is an error. Products and
-// causal attention run in the session's threads, all else in one. The environment variable TRIPTYCH_NATIVE_KERNELS chooses a lower
-// level of instructions than the processor's best one: amx_int8, avx512_vnni, avx512, avx_vnni, avx2 or plain.
+// in translation, a soft cap) is an error. Products and causal attention run in the session's threads, all else in one. The environment
+// variable TRIPTYCH_NATIVE_KERNELS chooses a lower level of instructions than the processor's best one: amx_int8, avx512_vnni, avx512,
+// avx_vnni, avx2 or plain.
 
 #include <algorithm>
 #include <cfloat>
@@ -265,6 +265,11 @@ struct Level {
   void (*norm_to_bytes)(const Norm&, const float*, const float*, float*, uint8_t*) = nullptr;
   void (*attend_sequence)(const SequenceHead&) = nullptr;
   int64_t depth_unit = 4;  // the depth of bytes is rounded up to a multiple
+
+  void attend(const Head<float>& head) const { attend_to_floats(head); }
+  void attend(const Head<int8_t>& head) const { attend_to_bytes(head); }
+  void attend(const Block<float>& block) const { attend_block(block); }
+  void attend(const Block<int8_t>& block) const { attend_block_of_bytes(block); }
 };
 
 }  // namespace
@@ -579,11 +584,7 @@ void compute_attention(const Kernel& kernel, void* context) {
       one.size = size;
       one.last = last.data[row];
       one.scale = kernel.scale;
-      if constexpr (sizeof(T) == 1) {
-        kernel.level.attend_to_bytes(one);
-      } else {
-        kernel.level.attend_to_floats(one);
-      }
+      kernel.level.attend(one);
       if (weights) {
         float* to = weights + (row * heads + head) * capacity;
         std::memcpy(to, scores.data(), (one.last + 1) * sizeof(float));
@@ -839,10 +840,10 @@ extern "C" __attribute__((visibility("default"))) int triptych_extend_hypotheses
   return static_cast<int>(extend(*beams, texts, count));
 }
 
-extern "C" __attribute__((visibility("default"))) int64_t triptych_draw(
+extern "C" __attribute__((visibility("default"))) int triptych_draw(
     const float* values, int64_t size, double temperature, int64_t topk, double topp, double random) {
   const float scale = temperature > 1e-30 ? 1.0 / temperature : 1e30f;  // times 0 it must be 0
-  return choose().draw(values, size, scale, topk, topp, random);
+  return static_cast<int>(choose().draw(values, size, scale, topk, topp, random));
 }
 
 extern "C" __attribute__((visibility("default"))) int triptych_multiplies_bytes() { return choose().multiply != nullptr; }

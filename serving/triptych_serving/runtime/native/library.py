@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -97,30 +97,19 @@ def beam_step() -> Callable[[ctypes.Structure, int, int], int] | None:
     return lambda arrays, texts, count: int(extend(ctypes.byref(arrays), ctypes.c_void_p(texts), ctypes.c_int64(count)))
 
 
-class Draw(Protocol):
-    """Draws an index into float32 values `[C]`: see `Sampler.choose`. `random` is at least 0 and below 1."""
+def native_draw() -> Callable[[Array, float, int, float, float], int] | None:
+    """Return the library's function that draws an index into float32 values `[C]`; None: not installed.
 
-    def __call__(self, values: Array, temperature: float, topk: int, topp: float, random: float) -> int: ...
-
-
-def native_draw() -> Draw | None:
-    """Return the library's function for drawing tokens; None: not installed."""
-    return None if (kernels := native_kernels()) is None else _draw_of(kernels)
-
-
-@cache
-def _draw_of(kernels: Path) -> Draw:
-    functions, integer, number = (
-        [_library(kernels, lock).triptych_draw for lock in (False, True)],
-        ctypes.c_int64,
-        ctypes.c_double,
-    )
-    for function in functions:
-        function.restype, function.argtypes = integer, (ctypes.c_void_p, integer, number, integer, number, number)
+    Its arguments are those of `Sampler.choose`, and a random number of at least 0 and below 1.
+    """
+    if (kernels := native_kernels()) is None:
+        return None
 
     def draw(values: Array, temperature: float, topk: int, topp: float, random: float) -> int:
-        function = functions[len(values) < SHORT_DRAW]
-        return int(function(values.ctypes.data, len(values), temperature, topk, topp, random))
+        place, size = ctypes.c_void_p(values.ctypes.data), ctypes.c_int64(len(values))
+        options = ctypes.c_double(temperature), ctypes.c_int64(topk), ctypes.c_double(topp)
+        library = _library(kernels, keeps_lock=len(values) < SHORT_DRAW)
+        return int(library.triptych_draw(place, size, *options, ctypes.c_double(random)))
 
     return draw
 
