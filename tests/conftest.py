@@ -7,6 +7,7 @@ import gc
 import os
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests import the runtime without triptych_serving, too
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else lines about a server of an earlier test come between those of a command
 
 import pytest
 from hypothesis import settings

@@ -98,12 +98,7 @@ def main() -> None:
 
     This includes errors of the client and of the backends, so commands need not handle these.
     """
-    if sys.stderr is None:  # it was closed
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
-    if isinstance(sys.stdout, io.TextIOWrapper):  # it is open
-        if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED: half a text would be written without an error
-            sys.stdout = open(sys.stdout.fileno(), "w", 1, sys.stdout.encoding, closefd=False)  # noqa: SIM115
-        sys.stdout.reconfigure(errors="backslashreplace")  # for names that its encoding lacks
+    _prepare()
     try:
         code = cli.main(prog_name="triptych", standalone_mode=False)  # click exits silently if the reader of a pipe has gone
         if sys.stdout is not None:
@@ -131,6 +126,18 @@ def main() -> None:
         if not isinstance(error, (BackendError, client.TriptychClientError) if client else BackendError):
             raise
         _fail(f"{error}{_remedy(error)}", 1)
+
+
+def _prepare() -> None:
+    """Give the command usable streams, and keep gRPC's own lines off standard error."""
+    if sys.argv[1:2] != ["serve"]:
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else gRPC's core reports failed connections in lines of its own
+    if sys.stderr is None:  # it was closed
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    if isinstance(sys.stdout, io.TextIOWrapper):  # it is open
+        if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED: half a text would be written without an error
+            sys.stdout = open(sys.stdout.fileno(), "w", 1, sys.stdout.encoding, closefd=False)  # noqa: SIM115
+        sys.stdout.reconfigure(errors="backslashreplace")  # for names that its encoding lacks
 
 
 def _message(error: click.UsageError) -> str:

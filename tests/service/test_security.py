@@ -25,7 +25,7 @@ from ..fixtures.certificates import DAY, LOCAL, NOW, Authority, Pair
 from ..fixtures.toy import MODELS, SOURCE, TARGET
 from ..unit.cli.conftest import Run
 from .support.in_process import LocalServer, local_server
-from .support.processes import PATIENCE_SECONDS, eventually
+from .support.processes import PATIENCE_SECONDS, eventually, run_command
 
 EXPLICIT = ("--model-control", "explicit", "--load-model", "*")
 OPEN = {
@@ -233,6 +233,8 @@ def test_who_else_the_server_may_be(mutual: Mutual) -> None:
         client.models()
     with Client(mutual.server.address, retries=0) as client, pytest.raises(UnavailableError, match="it requires TLS"):
         client.models()
+    command = run_command("models", "--server", mutual.server.address, "--tls-ca", mutual.stranger.file)
+    assert (command.returncode, command.stdout, len(command.stderr.splitlines())) == (1, "", 1)  # no line of gRPC's core
 
 
 def test_benchmarks_with_and_without_a_certificate(mutual: Mutual, run: Run, tmp_path: Path) -> None:

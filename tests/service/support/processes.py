@@ -45,7 +45,7 @@ def clean_environment() -> dict[str, str]:
 
     What Python compiles is kept, whatever the variables of this process say: it is a third of the start of a server.
     """
-    unset = ("TRIPTYCH_", "OTEL_", "PYTHONDONTWRITEBYTECODE")
+    unset = ("TRIPTYCH_", "OTEL_", "GRPC_", "PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(unset)}
     return {**kept, "TRIPTYCH_METRICS_PORT": "0"}
 
