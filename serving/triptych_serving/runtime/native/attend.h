@@ -79,11 +79,6 @@ INLINE Floats exponential(Floats x) {
   return result;
 }
 
-template <typename T>
-INLINE void prefetch(const T* from, int64_t size) {
-  for (int64_t i = 0; i < size; i += 64 / sizeof(T)) __builtin_prefetch(from + i);
-}
-
 INLINE void put(float* to, const float* from, const float*, int64_t size) { std::memcpy(to, from, size * sizeof(float)); }
 
 INLINE void put(int8_t* to, const float* from, const float* scale, int64_t size) {

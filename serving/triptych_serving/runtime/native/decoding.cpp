@@ -112,13 +112,18 @@ constexpr int ROUNDING = 16;      // at least the floats of a vector
 constexpr int LARGEST_HEAD = 256;
 constexpr int MOST_AT_ONCE = 4;  // queries that read keys and values together
 constexpr int64_t LINE = 64;      // bytes of a cache line
-constexpr int64_t AHEAD = 4096;   // bytes: weights are fetched into the first cache so long before their use
+constexpr int64_t AHEAD = 8192;   // bytes: weights are fetched into the first cache so long before their use
 
 constexpr float MOST_BYTES = 255;
 constexpr float TOKEN_STEP = 1.0f / 127, SMALLEST_TOKEN = 1e-20f;  // as in the functions that export writes
 constexpr int32_t TOKEN_ZERO = 128;
 
 constexpr int64_t round_up(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
+
+template <typename T>
+INLINE void prefetch(const T* from, int64_t size) {
+  for (int64_t i = 0; i < size; i += LINE / sizeof(T)) __builtin_prefetch(from + i);
+}
 
 // A decoder-only model's key or value of `size` channels: floats, or bytes followed by a float for every SCALED of them, their step.
 constexpr int64_t SCALED = 32;

@@ -109,6 +109,13 @@ struct Columns {
 INLINE int32_t zero_of(const Product& product, int64_t row) { return product.zeros ? product.zeros[row] : product.zero; }
 INLINE const float* factor_of(const Product& product, int64_t row) { return product.factors ? product.factors + row : nullptr; }
 
+// Fetch what the columns of a panel have: weights follow each other in memory, these do not.
+INLINE void fetch_columns(const Product& product, int64_t first) {
+  prefetch(product.sums + first, PANEL);
+  prefetch(product.scales + first, PANEL);
+  if (product.bias) prefetch(product.bias + first, PANEL);
+}
+
 // ROWS rows times COUNT vectors of one panel, from vector `start` on.
 template <int ROWS, int COUNT>
 INLINE void multiply(const Product& product, int64_t row, int64_t panel, int start) {
@@ -121,6 +128,7 @@ INLINE void multiply(const Product& product, int64_t row, int64_t panel, int sta
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) total[r][i] = columns.sums * -zero_of(product, row + r);
   }
+  if (start + COUNT == TOGETHER) fetch_columns(product, first + LANES * COUNT);
   constexpr int GROUP = 4, GROUPS = (ROWS + GROUP - 1) / GROUP;  // rows with one pointer: as many as rows would not fit into registers
   for (int64_t part = 0; part < product.parts; part++) {
     const uint8_t* inputs[GROUPS];

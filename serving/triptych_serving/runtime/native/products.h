@@ -1,27 +1,58 @@
 // The operators MatMulIntegerToFloat, PerRowMatMul, PerRowGemm, PerTokenMatMul, PerTokenGemm, MatMul and Gemm of decoding.cpp: their
 // weights are packed once, where they are part of the graph.
 
-constexpr size_t HUGE_PAGE = 1 << 21;
+constexpr size_t PAGE = 1 << 12, HUGE_PAGE = 1 << 21, CHUNK = 1 << 24;  // bytes
 constexpr int64_t LARGEST_OF_7 = 64;  // two products of such weights with unsigned bytes have a sum of 16 bits
 constexpr int64_t PART = 1 << 17;  // bytes of weights that a thread takes at a time: they stay in the second cache for all rows
 constexpr int64_t BLOCK_OF_INPUTS = 1 << 19;  // bytes of rows that are multiplied together: they stay there, too
 constexpr int64_t ROWS_AT_ONCE = 16;          // that a thread rounds at a time
 
-// Memory on huge pages, if it is large: with fewer translations of addresses, weights are read faster.
-struct Memory {
-  size_t size;
+// Memory on huge pages: with fewer translations of addresses, weights are read faster.
+struct Chunk {
+  const size_t size;
+  char* const data;
+  size_t used = 0;
+
+  explicit Chunk(size_t size) : size(size), data(static_cast<char*>(std::aligned_alloc(HUGE_PAGE, size))) {
+    if (!data) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+    madvise(data, size, MADV_HUGEPAGE);  // advice, which may be ignored
+#endif
+  }
+  Chunk(const Chunk&) = delete;
+  ~Chunk() { std::free(data); }
+};
+
+// Memory of one matrix. Those that are packed one after the other, as the graph uses them, share a chunk: few fill a huge page.
+class Memory {
+  static inline std::mutex mutex;
+  static inline std::weak_ptr<Chunk> open;
+  std::shared_ptr<Chunk> chunk;
+
+ public:
+  const size_t size;
   void* data;
 
   explicit Memory(size_t bytes) : size(round_up(bytes, LINE)) {
-    const size_t unit = size < HUGE_PAGE ? LINE : HUGE_PAGE;
-    data = std::aligned_alloc(unit, round_up(size, unit));
-    if (!data) throw std::bad_alloc();
-#if defined(MADV_HUGEPAGE)
-    if (unit == HUGE_PAGE) madvise(data, size / unit * unit, MADV_HUGEPAGE);  // advice, which may be ignored
-#endif
+    const std::lock_guard<std::mutex> lock(mutex);
+    chunk = open.lock();
+    if (!chunk || chunk->size - chunk->used < size) open = chunk = std::make_shared<Chunk>(std::max<size_t>(CHUNK, round_up(size, HUGE_PAGE)));
+    data = chunk->data + chunk->used;
+    chunk->used += size;
   }
   Memory(const Memory&) = delete;
-  ~Memory() { std::free(data); }
+  ~Memory() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    char* const start = static_cast<char*>(data);
+    if (start + size == chunk->data + chunk->used) {
+      chunk->used -= size;  // the next one has its place
+      return;
+    }
+#if defined(MADV_HUGEPAGE)
+    const size_t before = round_up(start - chunk->data, PAGE) - (start - chunk->data);
+    if (size > before) madvise(start + before, (size - before) / PAGE * PAGE, MADV_DONTNEED);
+#endif
+  }
 };
 
 bool has_7_bits(const int8_t* weights, int64_t size) {
@@ -159,6 +190,13 @@ void multiply_bytes(const Kernel& kernel, void* context, const Operands& by, con
              [&](int64_t first, int64_t stop) { kernel.level.multiply(product, rows, first, stop); });
 }
 
+// Fetch what a product reads first, while its inputs are rounded.
+void fetch_first(const Kernel& kernel, const Operands& by) {
+  prefetch(static_cast<const int8_t*>(by.packed->memory.data), AHEAD);
+  prefetch(by.packed->sums.data(), kernel.level.panel);
+  prefetch(by.scales.data(), kernel.level.panel);
+}
+
 // Call `function(first, count)` for blocks of rows, of whose bytes the second cache keeps some hundred kilobytes.
 template <typename Function>
 void for_blocks(int64_t rows, int64_t depth, Function function) {
@@ -186,6 +224,7 @@ void multiply_input(const Kernel& kernel, void* context, const Operands& by, con
 template <const Places& PLACES>
 void multiply_input(const Kernel& kernel, void* context, const Operands& by, const Kernel::Tensor<float>& inputs, float* to) {
   const int64_t depth = by.packed->depth;
+  fetch_first(kernel, by);
   for_blocks(inputs.rows(), depth, [&](int64_t start, int64_t count) {
     thread_local std::vector<uint8_t> memory;
     thread_local std::vector<float> factors_of_rows;
