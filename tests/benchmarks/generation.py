@@ -1,4 +1,4 @@
-"""Text generation with random weights of one shape, in fp32, int8 or int8-caches: Triptych and its peers.
+"""Text generation with random weights of one shape, in fp32, int8, int8-caches or int4: Triptych and its peers.
 
     python tests/benchmarks/generation.py gpt2|llama [--prompts 1,8,32] [--tokens 64] [--new 64] [--rounds 3]
         [--cpus 1] [--precision fp32] [--candidates triptych,ctranslate2,genai,transformers,grpc] [--clock cpu]
@@ -13,7 +13,7 @@ percentage of texts that equal Triptych's. --work keeps checkpoint, bundle and c
 
 CTranslate2 and onnxruntime-genai need `pip install ctranslate2 onnxruntime-genai`; the builder of onnxruntime-genai knows no
 GPT-2. A candidate that cannot be loaded is listed at the end with the reason. int8 and int8-caches have only Triptych and
-CTranslate2, whose caches are always floats.
+CTranslate2, whose caches are always floats, and int4 only Triptych.
 """
 
 import os
@@ -37,6 +37,7 @@ from report.tables import Table, numbers, words, write_json
 from servers import cpus as cpu_sets
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from triptych_export.bundle_files import FOUR_BITS
 from triptych_export.families.generation import write_generation
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.registry import load
@@ -114,7 +115,7 @@ def compare(
 @click.option("--new", default=64, show_default=True, help="Generated for each prompt.")
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--cpus", default=1, show_default=True)
-@click.option("--precision", type=click.Choice(["fp32", "int8", INT8_CACHES]), default="fp32", show_default=True)
+@click.option("--precision", type=click.Choice(["fp32", "int8", INT8_CACHES, FOUR_BITS]), default="fp32", show_default=True)
 @click.option("--candidates", "names", default="triptych,ctranslate2,genai,transformers", show_default=True)
 @click.option("--clock", type=click.Choice(["wall", "cpu"]), default="wall", show_default=True)
 @click.option("--tiny", is_flag=True)

@@ -5,8 +5,8 @@
 // which bundles also define as functions.
 //
 // With the configuration entry triptych.kernels=generation, for decoder-only models, GroupQueryAttention is causal_attention.h's, and
-// there are MatMul and Gemm with weights that are part of the graph; with triptych.kernels=products the runtime computes attention,
-// with triptych.kernels=attention these products.
+// there are MatMul, Gemm and MatMulNBits (4 bits) with weights that are part of the graph; with triptych.kernels=products the runtime
+// computes attention, with triptych.kernels=attention these products.
 //
 // Caches are float32 or int8: for translation with a scale for each channel of each head, for decoder-only models as `cached_size`
 // describes. Heads have a multiple of 16 channels. What the runtime's operator can do beyond that (rotary embeddings and grouped heads
@@ -206,6 +206,40 @@ struct FloatProduct {
   int64_t depth, columns;
 };
 
+constexpr int64_t SCALE_BLOCK = 32;  // inputs of a column whose weights of 4 bits have a scale of their own
+
+// Weights of 4 bits as the runtime's operator MatMulNBits has them: its blocks are multiples of ours.
+struct BlockWeights {
+  const uint8_t* values;  // two in a byte
+  const float* scales;
+  const uint8_t* zeros;   // two in a byte; null: 8
+  const float* fractions;  // zeros that are no whole numbers; null: the others
+  int64_t depth, columns;
+  int64_t size;  // of the operator's blocks
+
+  int64_t blocks() const { return (depth + SCALE_BLOCK - 1) / SCALE_BLOCK; }
+  int64_t own_blocks() const { return (depth + size - 1) / size; }
+  const uint8_t* block_of(int64_t column, int64_t block) const { return values + (column * own_blocks() * size + block * SCALE_BLOCK) / 2; }
+  float scale(int64_t column, int64_t block) const { return scales[column * own_blocks() + block * SCALE_BLOCK / size]; }
+  float zero(int64_t column, int64_t block) const {
+    const int64_t at = block * SCALE_BLOCK / size;
+    if (fractions) return fractions[column * own_blocks() + at];
+    return zeros ? zeros[column * ((own_blocks() + 1) / 2) + at / 2] >> at % 2 * 4 & 15 : 8;
+  }
+};
+
+// Inputs rounded to bytes times such weights.
+struct BlockProduct {
+  const int8_t* inputs;   // [rows, blocks, SCALE_BLOCK]
+  const float* steps;     // [rows, blocks]: what a byte stands for
+  const float* sums;      // [rows, blocks]: of the rounded inputs
+  const uint8_t* weights;
+  const float* bias;      // null: none
+  float* to;              // [rows, columns]
+  int64_t blocks, columns;
+  float factor;
+};
+
 // A norm whose results are rounded to bytes.
 struct Norm {
   const float* weights;
@@ -269,6 +303,10 @@ struct Level {
   float (*round_between)(const float*, int64_t, uint8_t*, int32_t*) = nullptr;
   void (*norm_to_bytes)(const Norm&, const float*, const float*, float*, uint8_t*) = nullptr;
   void (*attend_sequence)(const SequenceHead&) = nullptr;
+  int64_t block_bytes = 0;  // of a panel of weights of 4 bits
+  void (*pack_blocks)(const BlockWeights&, float, uint8_t*) = nullptr;
+  void (*round_blocks)(const float*, int64_t, int8_t*, float*, float*) = nullptr;
+  void (*multiply_blocks)(const BlockProduct&, int64_t, int64_t, int64_t) = nullptr;
   int64_t depth_unit = 4;  // the depth of bytes is rounded up to a multiple
 
   void attend(const Head<float>& head) const { attend_to_floats(head); }
@@ -304,7 +342,7 @@ const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block
 #undef LEVEL
 #define LEVEL AVX2
 #define VNNI false
-BEGIN_TARGET("avx2,fma")
+BEGIN_TARGET("avx2,fma,f16c")
 namespace avx2 {
 #include "attend.h"
 #include "select.h"
@@ -312,14 +350,16 @@ namespace avx2 {
 #include "floats.h"
 #include "attend_sequence.h"
 #include "multiply.h"
+#include "four_bit.h"
 }
 END_TARGET
 #undef VNNI
 #define VNNI true
 #if __has_include(<avxvnniintrin.h>) && !defined(OLD_ASSEMBLER)  // compilers that know it; compiler.py defines the latter
-BEGIN_TARGET("avx2,fma,avxvnni")
+BEGIN_TARGET("avx2,fma,f16c,avxvnni")
 namespace avx2::vnni {
 #include "multiply.h"
+#include "four_bit.h"
 }
 END_TARGET
 #else
@@ -331,7 +371,7 @@ using avx2::LEVEL_OF_KERNELS;
 #define LEVEL AVX512
 #undef VNNI
 #define VNNI false
-BEGIN_TARGET("avx2,fma," AVX512_FEATURES)
+BEGIN_TARGET("avx2,fma,f16c," AVX512_FEATURES)
 namespace avx512 {
 #include "attend.h"
 #include "select.h"
@@ -339,17 +379,19 @@ namespace avx512 {
 #include "floats.h"
 #include "attend_sequence.h"
 #include "multiply.h"
+#include "four_bit.h"
 }
 END_TARGET
 #undef VNNI
 #define VNNI true
-BEGIN_TARGET("avx2,fma,avx512vnni," AVX512_FEATURES)
+BEGIN_TARGET("avx2,fma,f16c,avx512vnni," AVX512_FEATURES)
 namespace avx512::vnni {
 #include "multiply.h"
+#include "four_bit.h"
 }
 END_TARGET
 #if HAS_TILES
-BEGIN_TARGET("avx2,fma,avx512vnni,amx-tile,amx-int8," AVX512_FEATURES)
+BEGIN_TARGET("avx2,fma,f16c,avx512vnni,amx-tile,amx-int8," AVX512_FEATURES)
 namespace avx512::vnni::amx {
 #include "tiles.h"
 }
@@ -781,6 +823,18 @@ CustomOp make_float_product_op(const char* name, size_t inputs) {
   return op;
 }
 
+template <typename T>
+CustomOp make_four_bit_op() {
+  CustomOp op = make_op("MatMulNBits", 6, 1, compute_safely<compute_four_bit_product>);
+  op.input_type = [](const CustomOp*, size_t index) {
+    return index == 1 || (index == 3 && sizeof(T) == 1) ? UINT8 : index == 4 ? INT32 : FLOAT;
+  };
+  op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 2; };
+  op.output_type = [](const CustomOp*, size_t) { return FLOAT; };
+  op.create2 = create_safely<make_four_bit_product<T>>;
+  return op;
+}
+
 CustomOp make_encoder_attention_op() {
   CustomOp op = make_op("QAttention", 9, 2, compute_safely<compute_encoder_attention<uint8_t, ATTENTION_PLACES, ATTENTION_LENGTHS>>);
   op.input_type = [](const CustomOp*, size_t index) {
@@ -859,6 +913,7 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
   static const CustomOp scatter = make_scatter_op(), product = make_product_op();
   static const CustomOp causal_floats = make_causal_op<float>(FLOAT), causal_bytes = make_causal_op<int8_t>(INT8);
+  static const CustomOp four_bits[] = {make_four_bit_op<uint8_t>(), make_four_bit_op<float>()};
   static const CustomOp encoder_attention = make_encoder_attention_op(), norm = make_norm_op();
   static const CustomOp matmul = make_float_product_op("MatMul", 2), gemm = make_float_product_op("Gemm", 3);
   static const CustomOp per_token[] = {make_row_op<PER_TOKEN_PLACES>("PerTokenMatMul", 3), make_row_op<PER_TOKEN_PLACES>("PerTokenGemm", 4)};
@@ -888,10 +943,12 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   const bool whole = !std::strcmp(set, "generation"), attends = whole || !std::strcmp(set, "attention");
   const bool generates = attends || !std::strcmp(set, "products"), multiplies = (whole || !attends) && generates && choose().width;
   const bool has_bytes = choose().panel && std::strcmp(exact, "1");
+  const bool has_blocks = multiplies && choose().panel;
   const CustomOp* of_floats = attends ? &causal_floats : generates ? nullptr : &floats;
   const CustomOp* of_bytes = attends ? &causal_bytes : generates ? nullptr : &bytes;
   Status status = add("com.microsoft", {of_floats, of_bytes, has_bytes ? &product : nullptr,
-                                        has_bytes ? &encoder_attention : nullptr});
+                                        has_bytes ? &encoder_attention : nullptr, has_blocks ? &four_bits[0] : nullptr,
+                                        has_blocks ? &four_bits[1] : nullptr});
   if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1], &per_row[0], &per_row[1], &per_row[2], &norm});
   return status ? status : add("", {&log_softmax, &top_k, &scatter, multiplies ? &matmul : nullptr, multiplies ? &gemm : nullptr});
 }

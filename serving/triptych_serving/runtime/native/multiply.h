@@ -182,6 +182,3 @@ void multiply_all(const Product& product, int64_t rows, int64_t first, int64_t s
     row += height;
   }
 }
-
-constexpr Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block<float>, attend_block<int8_t>, log_softmax, top_k, draw, WIDTH, pack_floats, multiply_all_floats,
-                             PANEL, VNNI, multiply_all, round_to_bytes, round_between, norm_to_bytes, attend_sequence};

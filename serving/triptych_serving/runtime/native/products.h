@@ -64,6 +64,7 @@ struct Packed {
   int64_t depth, columns, parts = 1;  // the depth of bytes is rounded up; 2 parts: halves, where sums of the weights' products could overflow
   Memory memory;
   std::vector<int32_t> sums;  // of bytes
+  float factor = 1;           // of scales and offsets of 4 bits
 
   // In each panel of columns, four bytes of each column are together.
   Packed(const Level& level, const int8_t* from, int64_t from_depth, int64_t columns)
@@ -86,8 +87,21 @@ struct Packed {
     level.pack_floats(from, depth, columns, transposed, static_cast<float*>(memory.data));
   }
 
+  Packed(const Level& level, const BlockWeights& from)
+      : depth(from.depth), columns(from.columns), memory(round_up(columns, level.panel) / level.panel * from.blocks() * level.block_bytes) {
+    float largest = FLT_MIN;
+    for (int64_t column = 0; column < columns; column++)
+      for (int64_t block = 0; block < from.blocks(); block++) {
+        const float scale = std::fabs(from.scale(column, block));
+        largest = std::max({largest, scale, scale * std::fabs(from.zero(column, block))});
+      }
+    factor = std::ldexp(1.0f, std::ilogb(largest) - 10);  // scales and offsets then have 16 bits, of which 11 are exact
+    std::memset(memory.data, 0, memory.size);
+    level.pack_blocks(from, 1 / factor, static_cast<uint8_t*>(memory.data));
+  }
+
   bool equals(const Packed& other) const {
-    return depth == other.depth && columns == other.columns && parts == other.parts && sums == other.sums && memory.size == other.memory.size &&
+    return factor == other.factor && depth == other.depth && columns == other.columns && parts == other.parts && sums == other.sums && memory.size == other.memory.size &&
            !std::memcmp(memory.data, other.memory.data, memory.size);
   }
 };
@@ -300,6 +314,51 @@ void make_float_product(Kernel& kernel, const void* info) {
   const int64_t depth = weights.shape[transposed], columns = weights.shape[!transposed];
   kernel.has_bias = kernel.inputs(info) > 2;
   kernel.packed = share(std::make_shared<const Packed>(kernel.level, weights.data, depth, columns, transposed));
+}
+
+void compute_four_bit_product(const Kernel& kernel, void* context) {
+  const auto inputs = kernel.input<float>(context, 0);
+  const auto bias = kernel.has_bias ? kernel.input<float>(context, 5) : Kernel::Tensor<float>();
+  const Packed& packed = *kernel.packed;
+  if (!inputs.rank || inputs.shape[inputs.rank - 1] != packed.depth) throw Fault{"MatMulNBits: unsupported shapes"};
+  if (bias.data && bias.size() != packed.columns) throw Fault{"MatMulNBits: not one summand for each column"};
+  const int64_t blocks = (packed.depth + SCALE_BLOCK - 1) / SCALE_BLOCK, depth = blocks * SCALE_BLOCK, panel = kernel.level.panel;
+  float* const to = product_output(kernel, context, inputs, packed.columns);
+  prefetch(static_cast<const uint8_t*>(packed.memory.data), AHEAD);
+  for_blocks(inputs.rows(), depth, [&](int64_t start, int64_t count) {
+    thread_local std::vector<int8_t> bytes;
+    thread_local std::vector<float> numbers;
+    bytes.resize(count * depth), numbers.resize(2 * count * blocks);
+    const BlockProduct product{bytes.data(), numbers.data(), numbers.data() + count * blocks, static_cast<const uint8_t*>(packed.memory.data),
+                               bias.data, to + start * packed.columns, blocks, packed.columns, packed.factor};
+    run_parallel(kernel, context, (count + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, [&, rounded = bytes.data(), steps = numbers.data()](int64_t part) {
+      for (int64_t row = part * ROWS_AT_ONCE; row < std::min(count, (part + 1) * ROWS_AT_ONCE); row++)
+        kernel.level.round_blocks(inputs.data + (start + row) * packed.depth, packed.depth, rounded + row * depth, steps + row * blocks,
+                                  steps + (count + row) * blocks);
+    });
+    run_panels(kernel, context, packed.columns, panel, blocks * kernel.level.block_bytes,
+               [&](int64_t first, int64_t stop) { kernel.level.multiply_blocks(product, count, first, stop); });
+  });
+}
+
+template <typename T>  // of what stands for 0
+void make_four_bit_product(Kernel& kernel, const void* info) {
+  const auto values = kernel.constant<uint8_t>(info, 1);
+  const auto scales = kernel.constant<float>(info, 2);
+  const bool has_zeros = kernel.has(info, 3), whole = sizeof(T) == 1;
+  const auto zeros = has_zeros ? kernel.constant<T>(info, 3) : Kernel::Tensor<T>();
+  const void* const data = zeros.data;
+  const BlockWeights from{values.data, scales.data, static_cast<const uint8_t*>(whole ? data : nullptr), static_cast<const float*>(whole ? nullptr : data),
+                          kernel.integer(info, "K", 0), kernel.integer(info, "N", 0), kernel.integer(info, "block_size", 0)};
+  kernel.has_bias = kernel.has(info, 5);
+  if (from.depth < 1 || from.columns < 1 || from.size < SCALE_BLOCK || from.size % SCALE_BLOCK || kernel.integer(info, "bits", 4) != 4 ||
+      kernel.integer(info, "accuracy_level", 0) != 4 || kernel.has(info, 4))
+    throw Fault{"MatMulNBits: not blocks of weights of 4 bits whose inputs may be rounded to 8"};
+  const int64_t count = from.own_blocks();
+  if (values.size() != from.columns * count * from.size / 2 || scales.size() != from.columns * count ||
+      (has_zeros && (!data || zeros.size() != from.columns * (whole ? (count + 1) / 2 : count))))
+    throw Fault{"MatMulNBits: the weights are no part of the graph, or have unsupported shapes"};
+  kernel.packed = share(std::make_shared<const Packed>(kernel.level, from));
 }
 
 template <void (*MAKE)(Kernel&, const void*)>

@@ -492,6 +492,83 @@ def test_products_of_floats_equal_float64_and_do_not_depend_on_the_batch(
             np.testing.assert_array_equal(found.reshape(rows, -1)[-1], alone)
 
 
+def write_four_bit_product(
+    folder: Path, shape: tuple[int, int], block: int, zeros: str, bias: bool
+) -> tuple[Path, NDArray[Any]]:
+    """Write a graph of one product with random weights of 4 bits; return them as floats `[depth, columns]`, too."""
+    (depth, columns), rng = shape, np.random.default_rng(sum(shape))
+    blocks = -(-depth // block)
+    integers = rng.integers(0, 16, (columns, blocks, block), np.uint8)
+    scales = rng.uniform(-0.1, 0.1, (columns, blocks)).astype(np.float32)
+    constants: Arrays = {"weights": integers[..., ::2] | integers[..., 1::2] << 4, "scales": scales}
+    middle = np.full((columns, blocks), 8.0, np.float32)
+    if zeros == "whole":
+        middle = rng.integers(0, 16, (columns, blocks)).astype(np.float32)
+        even = np.pad(middle.astype(np.uint8), [(0, 0), (0, blocks % 2)])
+        constants["zeros"] = even[:, ::2] | even[:, 1::2] << 4
+    elif zeros == "fractions":
+        middle = rng.uniform(-3, 18, (columns, blocks)).astype(np.float32)
+        constants["zeros"] = middle
+    if bias:
+        constants["bias"] = rng.standard_normal(columns).astype(np.float32)
+    names = ["inputs", "weights", "scales", "zeros" if zeros else "", "", "bias" if bias else ""]
+    sizes = {"K": depth, "N": columns, "bits": 4, "block_size": block, "accuracy_level": 4}
+    node = helper.make_node("MatMulNBits", names[: 6 if bias else 4], ["result"], domain="com.microsoft", **sizes)
+    restored = (integers - middle[..., None].astype(np.float64)) * scales[..., None]
+    weights = restored.reshape(columns, -1)[:, :depth].T
+    return save(folder, [node], [("inputs", FLOAT, ["rows", depth])], RESULT, constants), weights
+
+
+@HAS_PRODUCTS
+@pytest.mark.parametrize("level", BYTE_LEVELS)
+@pytest.mark.parametrize("kind", [(32, "", True), (32, "whole", False), (64, "fractions", True)])
+@pytest.mark.parametrize("shape", [(32, 16), (100, 7), (576, 1_040)])
+def test_products_of_4_bits_equal_float64_and_do_not_depend_on_the_batch(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    library: Path,
+    level: str,
+    kind: tuple[int, str, bool],
+    shape: tuple[int, int],
+) -> None:
+    monkeypatch.setenv(LEVEL, level)
+    path, weights = write_four_bit_product(tmp_path, shape, *kind)
+    inputs = np.random.default_rng(5).standard_normal((30, shape[0]), np.float32)
+    inputs[3, :32], inputs[4] = 0.0, 1e-42  # blocks that round to nothing
+    blocks = np.pad(inputs, [(0, 0), (0, -shape[0] % 32)]).reshape(30, -1, 32).astype(np.float64)
+    steps = np.maximum(np.abs(blocks).max(-1, keepdims=True) / 127, 1e-30)
+    rounded = (np.rint(blocks / steps) * steps).reshape(30, -1)[:, : shape[0]]
+    [bias] = [onnx.numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer if each.name == "bias"] or [0.0]
+    session, own = Session(path, 2, kernels=library, kernel_set=GENERATION), Session(path)
+    [together] = session.run({"inputs": inputs})
+    # A magnitude that lies between two bytes is rounded to either; scales have 11 bits.
+    close = np.abs(inputs).max() / 127 * np.abs(weights).max() + 1e-3 * (np.abs(rounded) @ np.abs(weights)).max()
+    np.testing.assert_allclose(together, rounded @ weights + bias, atol=close)
+    assert np.abs(together - (rounded @ weights + bias)).mean() < close / 30
+    np.testing.assert_allclose(together, own.run({"inputs": inputs})[0], atol=3 * close)
+    for rows in (1, 2, 3, 4, 5, 7, 8, 9, 17):
+        np.testing.assert_array_equal(session.run({"inputs": inputs[-rows:]})[0], together[-rows:])
+
+
+@HAS_PRODUCTS
+@pytest.mark.parametrize("change", [{"accuracy_level": 0}, {"bits": 8}, {"block_size": 16}])
+def test_other_products_of_few_bits_are_the_runtimes_own(tmp_path: Path, library: Path, change: dict[str, int]) -> None:
+    """So that a graph of somebody else, whose inputs are not to be rounded, has the results that it always had."""
+    path, _ = write_four_bit_product(tmp_path, (64, 16), 32, "", False)
+    model = onnx.load(path)
+    for attribute in model.graph.node[0].attribute:
+        attribute.i = change.get(attribute.name, attribute.i)
+    columns, blocks, size = 16, 64 // change.get("block_size", 32), change.get("block_size", 32) * change.get("bits", 4) // 8
+    weights = np.arange(columns * blocks * size).astype(np.uint8).reshape(columns, blocks, size)
+    scales = np.linspace(-1, 1, columns * blocks, dtype=np.float32).reshape(columns, blocks)
+    for tensor, changed in zip(model.graph.initializer, (weights, scales), strict=True):
+        tensor.CopyFrom(onnx.numpy_helper.from_array(changed, tensor.name))
+    onnx.save(model, path)
+    inputs = {"inputs": np.linspace(-1, 1, 64, dtype=np.float32)[None]}
+    found = [Session(path, kernels=kernels, kernel_set=GENERATION).run(inputs)[0] for kernels in (library, None)]
+    np.testing.assert_array_equal(*found)
+
+
 def write_encoder_attention(folder: Path, weights: NDArray[np.int8], has_lengths: bool) -> Path:
     """Write a graph of QAttention, as the exporter writes it into encoders."""
     width = weights.shape[1]
