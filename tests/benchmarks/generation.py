@@ -1,7 +1,7 @@
 """Text generation with random weights of one shape, in fp32, int8, int8-caches or int4: Triptych and its peers.
 
     python tests/benchmarks/generation.py gpt2|llama [--prompts 1,8,32] [--tokens 64] [--new 64] [--rounds 3]
-        [--cpus 1] [--precision fp32] [--candidates triptych,ctranslate2,genai,transformers,grpc] [--clock cpu]
+        [--cpus 1] [--precision fp32] [--candidates triptych,ctranslate2,genai,llama.cpp,transformers,grpc] [--clock cpu]
         [--work FOLDER] [--json FILE]
 
 gpt2 is GPT-2 small's shape, llama SmolLM2-135M's; --tiny makes them as small as can be. Prompts are random tokens, and every
@@ -11,9 +11,11 @@ others, in a process of its own; tokens/s (generated ones, the time includes the
 computes in the server. "ratio" is Triptych's speed divided by the candidate's: above 1 Triptych is faster. "same" is the
 percentage of texts that equal Triptych's. --work keeps checkpoint, bundle and conversions for the next run.
 
-CTranslate2 and onnxruntime-genai need `pip install ctranslate2 onnxruntime-genai`; the builder of onnxruntime-genai knows no
-GPT-2. A candidate that cannot be loaded is listed at the end with the reason. int8 and int8-caches have only Triptych and
-CTranslate2, whose caches are always floats, and int4 only Triptych.
+The peers need `pip install ctranslate2 onnxruntime-genai llama-cpp-python`. The builder of onnxruntime-genai knows no GPT-2,
+and llama.cpp is measured with llama alone. A candidate that cannot be loaded is listed at the end with the reason. int8 has
+only Triptych, CTranslate2, whose caches are always floats, and llama.cpp (Q8_0, caches of 16 bits); int4 only Triptych and
+llama.cpp (Q4_1). GCC 12 compiles llama.cpp's kernels for AMX such that they crash; there, install it with
+`CMAKE_ARGS="-DCMAKE_CXX_FLAGS='-fno-tree-dse -fno-dse'"`.
 """
 
 import os

@@ -68,6 +68,10 @@ def open_generator(spec: dict[str, Any]) -> Candidate:
             return generators.CTranslate2Generator(checkpoint, Path(spec["converted"]), precision, cpus)
         case "genai-generator":
             return generators.GenaiGenerator(checkpoint, work / "genai", cpus)
+        case "llama-cpp-generator":
+            from candidates.llama_cpp_model import LlamaCppGenerator
+
+            return LlamaCppGenerator(checkpoint, work / "llama.cpp", precision, cpus)
         case "transformers-generator":
             return generators.TransformersGenerator(checkpoint, cpus)
     raise ValueError(f"kind: {spec['kind']} is unknown")

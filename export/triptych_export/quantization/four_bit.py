@@ -1,9 +1,14 @@
 """4-bit weights of decoder-only models: one scale and one zero point for each block of inputs (`MatMulNBits`).
 
-A step over few rows waits for weights, of which there are half as many bytes as in int8. Activations are rounded to 8 bits,
-each block of each row for itself. Gathered tables are int8, as `dynamic` makes them.
+A step over few rows waits for weights, of which there are little more than half as many bytes as in int8. Activations are
+rounded to 8 bits, each block of each row for itself. Gathered tables and the projection to the vocabulary are int8, as
+`dynamic` makes them.
+
+Weights that were rounded to blocks of 4 bits before, as those of many GGUF files, are kept as they are: the zero points of
+their blocks are floats, since they need not be whole numbers.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +23,9 @@ from triptych_export.quantization.dynamic import AT_ONCE, LARGEST, Floats, Quant
 BLOCK = 32  # inputs of a column that share a scale
 LEVELS = 15
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a block's range; the one with the smallest square error is taken
+STEPS = range(LEVELS, 4, -1)  # from the lowest to the highest weight of a block that was rounded before; likewise
+SAMPLE = 256  # columns by which a matrix is recognized as rounded before
+KEPT = 0.01  # share of the square error that is left then
 INT8_ACTIVATIONS = 4  # an accuracy level of the operator
 Bytes = NDArray[np.uint8]
 
@@ -35,6 +43,8 @@ class _FourBitQuantizer(Quantizer):
     def _project(self, node: NodeProto, absorbed: set[str]) -> list[NodeProto]:
         matrix, transposed = node.input[1], is_transposed(node)
         columns, rows = self._shape(matrix) if transposed else reversed(self._shape(matrix))
+        if any(self._is_table(other) and self._shape(other.input[0])[0] == columns for other in self.graph.node):
+            return super()._project(node, absorbed)  # to the vocabulary
         bias, output = self._biased(node, absorbed)
         names = [f"{matrix}_{part}" for part in ("four_bit", "block_scales", "block_zeros")]
         if names[0] not in self.added:
@@ -49,37 +59,57 @@ class _FourBitQuantizer(Quantizer):
 
 @dataclass(frozen=True)
 class Blocks:
-    """Integers of blocks, scales `[N, blocks]` and zero points."""
+    """Integers of blocks, scales `[N, blocks]` and zero points: integers like the first, or floats `[N, blocks]`."""
 
     values: Bytes
     scales: Floats
-    zeros: Bytes
+    zeros: Bytes | Floats
 
 
 def quantize_blocks(matrix: Floats) -> Blocks:
     """Quantize `[N, K]`, with two integers a byte: `[N, blocks, BLOCK / 2]`, zero points `[N, blocks / 2]`."""
+    sample = matrix[:: -(-len(matrix) // SAMPLE)]
+    (_, rounded), (_, error) = _quantize_rows(sample, _steps), _quantize_rows(sample, _shrinks)
+    kept = rounded <= KEPT * error
     step = max(1, AT_ONCE // max(1, matrix.shape[1]))
-    parts = [_quantize_rows(matrix[start : start + step]) for start in range(0, len(matrix), step)]
-    values, zeros = (_pack(np.concatenate([getattr(part, name) for part in parts])) for name in ("values", "zeros"))
-    return Blocks(values, np.concatenate([part.scales for part in parts]), zeros)
+    parts = [
+        _quantize_rows(matrix[start : start + step], _steps if kept else _shrinks)[0] for start in range(0, len(matrix), step)
+    ]
+    values, scales, zeros = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "scales", "zeros"))
+    return Blocks(_pack(values), scales, zeros if kept else _pack(zeros.astype(np.uint8)))
 
 
-def _quantize_rows(matrix: Floats) -> Blocks:
-    """Quantize `[N, K]` to integers `[N, blocks, BLOCK]`, scales and zero points `[N, blocks]`."""
-    blocks = np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % BLOCK))).reshape(len(matrix), -1, BLOCK)
-    low, high = np.minimum(blocks.min(-1), 0), np.maximum(blocks.max(-1), 0)
-    shape = low.shape
-    best = Blocks(np.zeros(blocks.shape, np.uint8), np.ones(shape, np.float32), np.zeros(shape, np.uint8))
-    least = np.full(shape, np.inf, np.float32)
+def _shrinks(low: Floats, high: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """Return scales and whole zero points of blocks with such a lowest and highest weight, for each possible shrink."""
+    low, high = np.minimum(low, 0), np.maximum(high, 0)
     for shrink in SHRINKS:
         scales = np.maximum((high - low) * np.float32(shrink / LEVELS), np.finfo(np.float32).tiny)
-        zeros = np.clip(np.rint(-low * np.float32(shrink) / scales), 0, LEVELS)
-        values = np.clip(np.rint(blocks / scales[..., None]) + zeros[..., None], 0, LEVELS)
+        yield scales, np.clip(np.rint(-low * np.float32(shrink) / scales), 0, LEVELS).astype(np.float32)
+
+
+def _steps(low: Floats, high: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """Return scales and zero points of blocks that were rounded before, for each possible number of steps."""
+    for steps in STEPS:
+        scales: Floats = np.where(high > low, (high - low) / np.float32(steps), np.abs(low)).astype(np.float32)
+        scales = np.maximum(scales, np.finfo(np.float32).tiny)
+        yield scales, -low / scales
+
+
+def _quantize_rows(
+    matrix: Floats, choices: Callable[[Floats, Floats], Iterator[tuple[Floats, Floats]]]
+) -> tuple[Blocks, float]:
+    """Quantize `[N, K]` to integers `[N, blocks, BLOCK]`, scales and zero points `[N, blocks]`, with their square error."""
+    blocks = np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % BLOCK)), mode="edge").reshape(len(matrix), -1, BLOCK)
+    shape = blocks.shape[:2]
+    best = Blocks(np.zeros(blocks.shape, np.uint8), np.ones(shape, np.float32), np.zeros(shape, np.float32))
+    least = np.full(shape, np.inf, np.float32)
+    for scales, zeros in choices(blocks.min(-1), blocks.max(-1)):
+        values = np.clip(np.rint(blocks / scales[..., None] + zeros[..., None]), 0, LEVELS)
         errors = np.square((values - zeros[..., None]) * scales[..., None] - blocks).sum(-1)
         better = errors < least
         least[better], best.scales[better] = errors[better], scales[better]
         best.values[better], best.zeros[better] = values[better], zeros[better]
-    return best
+    return best, float(least.sum())
 
 
 def _pack(values: Bytes) -> Bytes:

@@ -49,9 +49,11 @@ SPECS = {
     "transformers": [Spec("transformers", "transformers", "transformers", {"fp16": "fp16"})],
 }
 FP32: Mapping[str, str] = {"fp32": "fp32"}
+ANY_OF_TEXT = {**ANY, "int4": "int4"}
 GENERATORS = {  # of text, see candidates/generators.py
-    "triptych": [Spec("triptych-generator", OWN, OWN, ANY)],
-    "grpc": [Spec("grpc-generator", "Triptych gRPC", OWN, ANY)],
+    "triptych": [Spec("triptych-generator", OWN, OWN, ANY_OF_TEXT)],
+    "grpc": [Spec("grpc-generator", "Triptych gRPC", OWN, ANY_OF_TEXT)],
+    "llama.cpp": [Spec("llama-cpp-generator", "llama.cpp", "llama.cpp", ANY_OF_TEXT)],
     "ctranslate2": [Spec("ctranslate2-generator", PEER, PEER, ANY)],
     "genai": [Spec("genai-generator", "onnxruntime-genai", "onnxruntime-genai", FP32)],
     "transformers": [Spec("transformers-generator", "transformers", "transformers", FP32)],

@@ -2,35 +2,63 @@
 
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
-from onnx import helper
+from gguf import GGMLQuantizationType
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
 
 from triptych_export.graphs.lazy_graph import Graph
-from triptych_export.quantization.four_bit import BLOCK, quantize_blocks, quantize_four_bit
-from triptych_serving.runtime.session import Session
+from triptych_export.quantization.dynamic import SMALLEST_TABLE
+from triptych_export.quantization.four_bit import BLOCK, Blocks, quantize_blocks, quantize_four_bit
+from triptych_serving.runtime.native.library import native_kernels
+from triptych_serving.runtime.session import GENERATION, Session
 
 from ....fixtures.onnx_models import kinds, onnx_model, values, whole
 
 INPUTS, OUTPUTS = 80, 24  # the last block is not full
 
 
+def restore(blocks: Blocks) -> NDArray[np.float32]:
+    """Return the floats that blocks stand for, `[OUTPUTS, INPUTS]`."""
+    integers = np.stack([blocks.values & 15, blocks.values >> 4], -1).reshape(OUTPUTS, -1, BLOCK).astype(np.float32)
+    zeros = blocks.zeros
+    if zeros.dtype == np.uint8:
+        zeros = np.stack([zeros & 15, zeros >> 4], -1).reshape(OUTPUTS, -1)[:, : integers.shape[1]]
+    return ((integers - zeros[..., None]) * blocks.scales[..., None]).reshape(OUTPUTS, -1)[:, :INPUTS]
+
+
 @pytest.mark.parametrize("lowest", [-1.0, 0.0])
 def test_blocks_are_restored_within_half_a_step(lowest: float) -> None:
     matrix = np.random.default_rng(1).uniform(lowest, 2.0, (OUTPUTS, INPUTS)).astype(np.float32)
     blocks = quantize_blocks(matrix)
-    integers = np.stack([blocks.values & 15, blocks.values >> 4], -1).reshape(OUTPUTS, -1, BLOCK).astype(np.float32)
-    zeros = np.stack([blocks.zeros & 15, blocks.zeros >> 4], -1).reshape(OUTPUTS, -1)[:, : integers.shape[1]]
-    restored = ((integers - zeros[..., None]) * blocks.scales[..., None]).reshape(OUTPUTS, -1)[:, :INPUTS]
+    assert blocks.zeros.dtype == np.uint8
+    restored = restore(blocks)
     steps = np.repeat(blocks.scales, BLOCK, 1)[:, :INPUTS]
     assert (np.abs(restored - matrix) <= 1.5 * steps).all()  # a shrunk range cuts off its ends
     assert np.abs(restored - matrix).mean() < 0.3 * steps.mean()
 
 
+@pytest.mark.parametrize("kind", [GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1])
+def test_weights_that_were_rounded_to_4_bits_before_are_kept(kind: GGMLQuantizationType) -> None:
+    """Also if a block is constant, or its weights have one sign."""
+    matrix = np.random.default_rng(3).standard_normal((OUTPUTS, 3 * BLOCK), np.float32)
+    matrix[0, :BLOCK], matrix[1, :BLOCK], matrix[2] = 0.0, -0.7, 5.0 + 0.1 * matrix[2]
+    given = gguf.dequantize(gguf.quantize(matrix, kind), kind)[:, :INPUTS]
+    blocks = quantize_blocks(given)
+    np.testing.assert_allclose(restore(blocks), given, rtol=1e-6, atol=1e-6)
+    assert blocks.zeros.dtype == np.float32
+
+
+@pytest.mark.parametrize("zeros", ["whole", "fractions"])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_a_projection_with_its_bias_becomes_one_operator(transposed: bool, tmp_path: Path) -> None:
+def test_a_projection_with_its_bias_becomes_one_operator(transposed: bool, zeros: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
-    matrix, bias = rng.standard_normal((INPUTS, OUTPUTS), np.float32), rng.standard_normal(OUTPUTS, np.float32)
+    matrix = rng.standard_normal((INPUTS, OUTPUTS), np.float32)
+    if zeros == "fractions":
+        matrix = restore(quantize_blocks(matrix.T)).T + np.float32(0.03)
+    bias = rng.standard_normal(OUTPUTS, np.float32)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])]
     if transposed:
         nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1)]
@@ -38,9 +66,30 @@ def test_a_projection_with_its_bias_becomes_one_operator(transposed: bool, tmp_p
     model = onnx_model(nodes, values({"x": ["rows", INPUTS]}), values({"y": ["rows", OUTPUTS]}), constants)
     made = whole(quantize_four_bit(Graph(model)))
     assert kinds(made) == ["MatMulNBits"]
+    assert (TensorProto.FLOAT if zeros == "fractions" else TensorProto.UINT8) in [
+        each.data_type for each in made.graph.initializer if each.name.endswith("zeros")
+    ]
     path = tmp_path / "graph.onnx"
     path.write_bytes(made.SerializeToString())
     x = rng.standard_normal((3, INPUTS), np.float32)
-    [found] = Session(path).run({"x": x})
     expected = x @ matrix + bias
-    assert np.abs(found - expected).mean() < 0.1 * np.abs(expected).mean()
+    for kernels in (None, native_kernels()):
+        [found] = Session(path, kernels=kernels, kernel_set=GENERATION).run({"x": x})
+        assert np.abs(found - expected).mean() < (0.1 if zeros == "whole" else 0.02) * np.abs(expected).mean()
+
+
+def test_the_projection_to_the_vocabulary_is_int8_and_shares_the_table() -> None:
+    table = np.random.default_rng(4).standard_normal((SMALLEST_TABLE, INPUTS), np.float32)
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["x"]),
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Gemm", ["h", "table"], ["y"], transB=1),
+    ]
+    constants = {"w": np.eye(INPUTS, dtype=np.float32), "table": table}
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["rows"])
+    model = onnx_model(nodes, [ids], values({"y": ["rows", SMALLEST_TABLE]}), constants)
+    made = whole(quantize_four_bit(Graph(model)))
+    assert sorted(kinds(made)) == ["Cast", "Gather", "Gather", "MatMulNBits", "Mul", "PerRowMatMul", "Transpose"]
+    assert [each.name for each in made.graph.initializer if SMALLEST_TABLE in each.dims and INPUTS in each.dims] == [
+        "table_int8"
+    ]
