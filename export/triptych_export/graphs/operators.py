@@ -13,6 +13,7 @@ from torch import Tensor
 DOMAIN = "com.microsoft"
 OWN_DOMAIN = "ai.triptych"  # of operators that int8 graphs define as functions (quantization/functions.py)
 PER_ROW_MATMUL, PER_ROW_GEMM, PER_ROW_ATTENTION = "PerRowMatMul", "PerRowGemm", "PerRowAttention"
+BLOCK_MATMUL = "BlockMatMul"
 Attributes = dict[str, int | float | str | bool | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bool]]
 AFTER_SOFTMAX = 2  # of GroupQueryAttention's qk_output
 KEY_SCALE = 12  # its input for the scales of int8 keys; those of values follow

@@ -4,8 +4,8 @@ A step over few rows waits for weights, of which there are little more than half
 rounded to 8 bits, each block of each row for itself. Gathered tables and the projection to the vocabulary are int8, as
 `dynamic` makes them.
 
-Weights that were rounded to blocks of 4 bits before, as those of many GGUF files, are kept as they are: the zero points of
-their blocks are floats, since they need not be whole numbers.
+Weights that were rounded to blocks of 4 bits before, as those of many GGUF files, are kept as they are: something is added to
+all weights of a block, since its zero point need not be a whole number (`functions.block_product`).
 """
 
 from collections.abc import Callable, Iterator
@@ -19,14 +19,15 @@ from onnx import NodeProto, helper
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.operators import DOMAIN
 from triptych_export.quantization.dynamic import AT_ONCE, LARGEST, Floats, Quantizer, is_transposed
+from triptych_export.quantization.functions import FOUR_BIT_BLOCK, INT8_ACTIVATIONS, add_function, block_product
 
-BLOCK = 32  # inputs of a column that share a scale
+BLOCK = FOUR_BIT_BLOCK
 LEVELS = 15
+MIDDLE = 8  # MatMulNBits' zero point, if none is given
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a block's range; the one with the smallest square error is taken
-STEPS = range(LEVELS, 4, -1)  # from the lowest to the highest weight of a block that was rounded before; likewise
+STEPS = range(LEVELS, 4, -1)  # from the lowest to the highest weight of a block that was rounded before; chosen likewise
 SAMPLE = 256  # columns by which a matrix is recognized as rounded before
 KEPT = 0.01  # share of the square error that is left then
-INT8_ACTIVATIONS = 4  # an accuracy level of the operator
 Bytes = NDArray[np.uint8]
 
 
@@ -40,43 +41,63 @@ def quantize_four_bit(graph: Graph) -> Graph:
 class _FourBitQuantizer(Quantizer):
     """Quantizer of the same projections as dynamic int8."""
 
+    def __init__(self, whole: Graph, largest: int) -> None:
+        super().__init__(whole, largest)
+        self.vocabulary = max((self._shape(node.input[0])[0] for node in self.graph.node if self._is_table(node)), default=0)
+
     def _project(self, node: NodeProto, absorbed: set[str]) -> list[NodeProto]:
         matrix, transposed = node.input[1], is_transposed(node)
         columns, rows = self._shape(matrix) if transposed else reversed(self._shape(matrix))
-        if any(self._is_table(other) and self._shape(other.input[0])[0] == columns for other in self.graph.node):
-            return super()._project(node, absorbed)  # to the vocabulary
+        if columns == self.vocabulary:
+            return super()._project(node, absorbed)
         bias, output = self._biased(node, absorbed)
-        names = [f"{matrix}_{part}" for part in ("four_bit", "block_scales", "block_zeros")]
-        if names[0] not in self.added:
+        values, scales, zeros, added = (
+            f"{matrix}_{part}" for part in ("four_bit", "block_scales", "block_zeros", "block_added")
+        )
+        if values not in self.added:
             parts = quantize_blocks(self._values(matrix) if transposed else self._values(matrix).T)
-            arrays: tuple[NDArray[Any], ...] = parts.values, parts.scales, parts.zeros
-            for name, array in zip(names, arrays, strict=True):
+            arrays: dict[str, NDArray[Any]] = {values: parts.values, scales: parts.scales}
+            arrays |= {zeros: parts.zeros} if parts.added is None else {added: parts.added}
+            for name, array in arrays.items():
                 self._constant(name, array)
-        inputs = [node.input[0], *names, *(["", bias] if bias else [])]
-        sizes: dict[str, Any] = {"K": rows, "N": columns, "bits": 4, "block_size": BLOCK, "accuracy_level": INT8_ACTIVATIONS}
+        sizes: dict[str, Any] = {"K": rows, "N": columns}
+        if added in self.added:
+            function = block_product()
+            add_function(self.whole.model, function)
+            inputs = [node.input[0], values, scales, added, *([bias] if bias else [])]
+            return [helper.make_node(function.name, inputs, [output], domain=function.domain, **sizes)]
+        inputs = [node.input[0], values, scales, zeros, *(["", bias] if bias else [])]
+        sizes |= {"bits": 4, "block_size": BLOCK, "accuracy_level": INT8_ACTIVATIONS}
         return [helper.make_node("MatMulNBits", inputs, [output], name=f"{node.name}_int4", domain=DOMAIN, **sizes)]
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Integers of blocks, scales `[N, blocks]` and zero points: integers like the first, or floats `[N, blocks]`."""
+    """Integers of blocks and zero points, two in a byte, scales `[N, blocks]`, and what is added to a block's weights."""
 
     values: Bytes
     scales: Floats
-    zeros: Bytes | Floats
+    zeros: Bytes
+    added: Floats | None = None  # [blocks, N]; then zero points are MIDDLE
 
 
 def quantize_blocks(matrix: Floats) -> Blocks:
-    """Quantize `[N, K]`, with two integers a byte: `[N, blocks, BLOCK / 2]`, zero points `[N, blocks / 2]`."""
+    """Quantize `[N, K]` to integers `[N, blocks, BLOCK / 2]`, and zero points `[N, blocks / 2]` or summands."""
     sample = matrix[:: -(-len(matrix) // SAMPLE)]
-    (_, rounded), (_, error) = _quantize_rows(sample, _steps), _quantize_rows(sample, _shrinks)
-    kept = rounded <= KEPT * error
+    error, rounded = (_quantize_rows(sample, choices).error for choices in (_shrinks, _steps))
+    kept = rounded <= KEPT * error and matrix.shape[1] % BLOCK == 0
     step = max(1, AT_ONCE // max(1, matrix.shape[1]))
-    parts = [
-        _quantize_rows(matrix[start : start + step], _steps if kept else _shrinks)[0] for start in range(0, len(matrix), step)
-    ]
+    choices = _steps if kept else _shrinks
+    parts = [_quantize_rows(matrix[start : start + step], choices) for start in range(0, len(matrix), step)]
     values, scales, zeros = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "scales", "zeros"))
-    return Blocks(_pack(values), scales, zeros if kept else _pack(zeros.astype(np.uint8)))
+    if not kept:
+        return Blocks(_pack(values), scales, _pack(zeros.astype(np.uint8)))
+    return Blocks(
+        _pack(values),
+        scales,
+        _pack(np.full(zeros.shape, MIDDLE, np.uint8)),
+        np.ascontiguousarray(((MIDDLE - zeros) * scales).T),
+    )
 
 
 def _shrinks(low: Floats, high: Floats) -> Iterator[tuple[Floats, Floats]]:
@@ -95,21 +116,29 @@ def _steps(low: Floats, high: Floats) -> Iterator[tuple[Floats, Floats]]:
         yield scales, -low / scales
 
 
-def _quantize_rows(
-    matrix: Floats, choices: Callable[[Floats, Floats], Iterator[tuple[Floats, Floats]]]
-) -> tuple[Blocks, float]:
-    """Quantize `[N, K]` to integers `[N, blocks, BLOCK]`, scales and zero points `[N, blocks]`, with their square error."""
+@dataclass(frozen=True)
+class _Rounded:
+    """Integers `[N, blocks, BLOCK]`, scales and zero points `[N, blocks]`, and their square error."""
+
+    values: Bytes
+    scales: Floats
+    zeros: Floats
+    error: float
+
+
+def _quantize_rows(matrix: Floats, choices: Callable[[Floats, Floats], Iterator[tuple[Floats, Floats]]]) -> _Rounded:
+    """Quantize `[N, K]` with the best of several scales and zero points for each block."""
     blocks = np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % BLOCK)), mode="edge").reshape(len(matrix), -1, BLOCK)
     shape = blocks.shape[:2]
-    best = Blocks(np.zeros(blocks.shape, np.uint8), np.ones(shape, np.float32), np.zeros(shape, np.float32))
+    best, scale, zero = np.zeros(blocks.shape, np.uint8), np.ones(shape, np.float32), np.zeros(shape, np.float32)
     least = np.full(shape, np.inf, np.float32)
     for scales, zeros in choices(blocks.min(-1), blocks.max(-1)):
         values = np.clip(np.rint(blocks / scales[..., None] + zeros[..., None]), 0, LEVELS)
         errors = np.square((values - zeros[..., None]) * scales[..., None] - blocks).sum(-1)
         better = errors < least
-        least[better], best.scales[better] = errors[better], scales[better]
-        best.values[better], best.zeros[better] = values[better], zeros[better]
-    return best, float(least.sum())
+        least[better], scale[better] = errors[better], scales[better]
+        best[better], zero[better] = values[better], zeros[better]
+    return _Rounded(best, scale, zero, float(least.sum()))
 
 
 def _pack(values: Bytes) -> Bytes:

@@ -1,7 +1,8 @@
-"""Operators for int8 graphs that a graph's model defines itself, as functions.
+"""Operators for quantized graphs that a graph's model defines itself, as functions.
 
 - `per_row_product`: int8 weights times inputs that get a scale for each row when they are multiplied.
 - `per_row_attention`: attention of an encoder whose queries, keys and values are such a product.
+- `block_product`: weights of 4 bits with a scale and an offset for each block.
 - `NormToBytes`: a residual sum, the following norm, and the rounding of its results to bytes; one node replaces three.
 
 ONNX Runtime replaces such a node by the function's body, unless native kernels (`triptych_serving/runtime/native`) have
@@ -9,16 +10,19 @@ registered an operator of that name.
 """
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from triptych_export.graphs.lazy_graph import Graph
-from triptych_export.graphs.operators import DOMAIN, OWN_DOMAIN, PER_ROW_ATTENTION, PER_ROW_GEMM, PER_ROW_MATMUL
+from triptych_export.graphs.operators import BLOCK_MATMUL, DOMAIN, OWN_DOMAIN, PER_ROW_ATTENTION, PER_ROW_GEMM, PER_ROW_MATMUL
 
 LEVELS = 255  # steps between the smallest and the largest value that a byte stands for
 SMALLEST = 1e-20  # least step, since a row of zeros has no range
 OPSET = 18  # of the body
+FOUR_BIT_BLOCK = 32  # inputs of a column that share a scale
+INT8_ACTIVATIONS = 4  # an accuracy level of MatMulNBits
 NORM_TO_BYTES = "NormToBytes"
 
 
@@ -74,6 +78,32 @@ def _extreme(reduction: str, limit: str, name: str) -> list[NodeProto]:
         helper.make_node("Slice", [f"{name}_reduced", "start", "stop", "last"], [f"{name}_value"]),
         helper.make_node(limit, [f"{name}_value", "nothing"], [name]),
     ]
+
+
+def block_product() -> FunctionProto:
+    """Return the operator `x [..., K], values [N, K / 32, 16], scales [N, K / 32], added [K / 32, N] (, bias [N]) -> [..., N]`.
+
+    It adds to the runtime's MatMulNBits, with attributes K and N, the sum of each block of inputs times what is added to all
+    weights of the block. As zero points that are no whole numbers, the runtime would restore all weights in each run.
+    """
+    sizes: dict[str, Any] = {"bits": 4, "block_size": FOUR_BIT_BLOCK, "accuracy_level": INT8_ACTIVATIONS}
+    product = helper.make_node("MatMulNBits", ["x", "values", "scales", "", "", "bias"], ["product"], domain=DOMAIN, **sizes)
+    for name in ("K", "N"):
+        product.attribute.add(name=name, ref_attr_name=name, type=AttributeProto.INT)
+    values = {"block": np.array([-1, FOUR_BIT_BLOCK]), "last": np.array([-1])}
+    nodes = [
+        *(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(v)) for name, v in values.items()),
+        product,
+        helper.make_node("Shape", ["x"], ["rows"], end=-1),
+        helper.make_node("Concat", ["rows", "block"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["blocks"]),
+        helper.make_node("ReduceSum", ["blocks", "last"], ["sums"], keepdims=0),
+        helper.make_node("MatMul", ["sums", "added"], ["more"]),
+        helper.make_node("Add", ["product", "more"], ["result"]),
+    ]
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
+    inputs = ["x", "values", "scales", "added", "bias"]
+    return helper.make_function(OWN_DOMAIN, BLOCK_MATMUL, inputs, ["result"], nodes, opsets, attributes=["K", "N"])
 
 
 def per_row_attention() -> FunctionProto:

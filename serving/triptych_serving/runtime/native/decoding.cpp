@@ -1,7 +1,7 @@
 // Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
 // library: GroupQueryAttention of one new token per row over static caches, LogSoftmax and TopK over the last dimension,
 // ScatterElements in its input's memory, and on processors with AVX2 MatMulIntegerToFloat, QAttention of encoders, and of the domain
-// "ai.triptych" NormToBytes, PerRowMatMul, PerRowGemm, PerRowAttention, and for bundles of earlier commits PerTokenMatMul and PerTokenGemm,
+// "ai.triptych" NormToBytes, PerRowMatMul, PerRowGemm, PerRowAttention, BlockMatMul, and for bundles of earlier commits PerTokenMatMul and PerTokenGemm,
 // which bundles also define as functions.
 //
 // With the configuration entry triptych.kernels=generation, for decoder-only models, GroupQueryAttention is causal_attention.h's, and
@@ -212,8 +212,8 @@ constexpr int64_t SCALE_BLOCK = 32;  // inputs of a column whose weights of 4 bi
 struct BlockWeights {
   const uint8_t* values;  // two in a byte
   const float* scales;
-  const uint8_t* zeros;   // two in a byte; null: 8
-  const float* fractions;  // zeros that are no whole numbers; null: the others
+  const uint8_t* zeros;  // two in a byte; null: 8
+  const float* added;    // [blocks, columns]: to the weights of a block; null: nothing
   int64_t depth, columns;
   int64_t size;  // of the operator's blocks
 
@@ -221,10 +221,11 @@ struct BlockWeights {
   int64_t own_blocks() const { return (depth + size - 1) / size; }
   const uint8_t* block_of(int64_t column, int64_t block) const { return values + (column * own_blocks() * size + block * SCALE_BLOCK) / 2; }
   float scale(int64_t column, int64_t block) const { return scales[column * own_blocks() + block * SCALE_BLOCK / size]; }
-  float zero(int64_t column, int64_t block) const {
+  // What is subtracted from the weights times their scale.
+  float offset(int64_t column, int64_t block) const {
     const int64_t at = block * SCALE_BLOCK / size;
-    if (fractions) return fractions[column * own_blocks() + at];
-    return zeros ? zeros[column * ((own_blocks() + 1) / 2) + at / 2] >> at % 2 * 4 & 15 : 8;
+    const int zero = zeros ? zeros[column * ((own_blocks() + 1) / 2) + at / 2] >> at % 2 * 4 & 15 : 8;
+    return zero * scale(column, block) - (added ? added[block * columns + column] : 0.0f);
   }
 };
 
@@ -823,15 +824,15 @@ CustomOp make_float_product_op(const char* name, size_t inputs) {
   return op;
 }
 
-template <typename T>
-CustomOp make_four_bit_op() {
-  CustomOp op = make_op("MatMulNBits", 6, 1, compute_safely<compute_four_bit_product>);
+template <const BlockPlaces& PLACES>
+CustomOp make_block_op(const char* name, size_t inputs) {
+  CustomOp op = make_op(name, inputs, 1, compute_safely<compute_block_product<PLACES>>);
   op.input_type = [](const CustomOp*, size_t index) {
-    return index == 1 || (index == 3 && sizeof(T) == 1) ? UINT8 : index == 4 ? INT32 : FLOAT;
+    return index == 1 || (index && index == PLACES.zeros) ? UINT8 : index && index == PLACES.order ? INT32 : FLOAT;
   };
-  op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 2; };
+  op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 2 && index != PLACES.added; };
   op.output_type = [](const CustomOp*, size_t) { return FLOAT; };
-  op.create2 = create_safely<make_four_bit_product<T>>;
+  op.create2 = create_safely<make_block_product<PLACES>>;
   return op;
 }
 
@@ -913,7 +914,7 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
   static const CustomOp scatter = make_scatter_op(), product = make_product_op();
   static const CustomOp causal_floats = make_causal_op<float>(FLOAT), causal_bytes = make_causal_op<int8_t>(INT8);
-  static const CustomOp four_bits[] = {make_four_bit_op<uint8_t>(), make_four_bit_op<float>()};
+  static const CustomOp four_bits = make_block_op<FOUR_BIT_PLACES>("MatMulNBits", 6), block = make_block_op<BLOCK_PLACES>("BlockMatMul", 5);
   static const CustomOp encoder_attention = make_encoder_attention_op(), norm = make_norm_op();
   static const CustomOp matmul = make_float_product_op("MatMul", 2), gemm = make_float_product_op("Gemm", 3);
   static const CustomOp per_token[] = {make_row_op<PER_TOKEN_PLACES>("PerTokenMatMul", 3), make_row_op<PER_TOKEN_PLACES>("PerTokenGemm", 4)};
@@ -947,8 +948,7 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   const CustomOp* of_floats = attends ? &causal_floats : generates ? nullptr : &floats;
   const CustomOp* of_bytes = attends ? &causal_bytes : generates ? nullptr : &bytes;
   Status status = add("com.microsoft", {of_floats, of_bytes, has_bytes ? &product : nullptr,
-                                        has_bytes ? &encoder_attention : nullptr, has_blocks ? &four_bits[0] : nullptr,
-                                        has_blocks ? &four_bits[1] : nullptr});
-  if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1], &per_row[0], &per_row[1], &per_row[2], &norm});
+                                        has_bytes ? &encoder_attention : nullptr, has_blocks ? &four_bits : nullptr});
+  if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1], &per_row[0], &per_row[1], &per_row[2], &norm, has_blocks ? &block : nullptr});
   return status ? status : add("", {&log_softmax, &top_k, &scatter, multiplies ? &matmul : nullptr, multiplies ? &gemm : nullptr});
 }

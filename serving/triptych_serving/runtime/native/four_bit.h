@@ -3,7 +3,7 @@
 // has the scales and offsets of all columns, then bytes with a weight of its first half and one of its second.
 
 constexpr int64_t BLOCK_BYTES = PANEL * (2 * sizeof(uint16_t) + SCALE_BLOCK / 2);
-constexpr int TALLEST_OF_BLOCKS = LEVEL == AVX512 ? 8 : 4;  // rows whose sums of a vector of columns fit into the registers
+constexpr int TALLEST_OF_BLOCKS = LEVEL == AVX512 ? 8 : 4;  // rows that are computed together: more than 4 with half a panel
 
 INLINE Floats load_halves(const void* from) {
 #if LEVEL == AVX512
@@ -13,13 +13,14 @@ INLINE Floats load_halves(const void* from) {
 #endif
 }
 
+// Pack weights with scales and offsets times `factor`; what pads the last panel is left as it is.
 void pack_blocks(const BlockWeights& from, float factor, uint8_t* to) {
   const int64_t rounded = (from.columns + PANEL - 1) / PANEL * PANEL;
   for (int64_t first = 0; first < rounded; first += PANEL)
     for (int64_t block = 0; block < from.blocks(); block++, to += BLOCK_BYTES)
       for (int64_t i = 0; i < std::min(PANEL, from.columns - first); i++) {
         const float scale = from.scale(first + i, block) * factor;
-        const uint16_t halves[2] = {_cvtss_sh(scale, 0), _cvtss_sh(scale * from.zero(first + i, block), 0)};
+        const uint16_t halves[2] = {_cvtss_sh(scale, 0), _cvtss_sh(from.offset(first + i, block) * factor, 0)};
         for (int j = 0; j < 2; j++) std::memcpy(to + (j * PANEL + i) * sizeof *halves, halves + j, sizeof *halves);
         uint8_t values[SCALE_BLOCK / 2], *const bytes = to + 2 * sizeof *halves * PANEL;
         std::memcpy(values, from.block_of(first + i, block), sizeof values);
@@ -147,4 +148,4 @@ void multiply_all_blocks(const BlockProduct& product, int64_t rows, int64_t firs
 
 constexpr Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block<float>, attend_block<int8_t>, log_softmax, top_k, draw, WIDTH, pack_floats, multiply_all_floats,
                              PANEL, VNNI, multiply_all, round_to_bytes, round_between, norm_to_bytes, attend_sequence,
-                                 BLOCK_BYTES, pack_blocks, round_blocks, multiply_all_blocks};
+                             BLOCK_BYTES, pack_blocks, round_blocks, multiply_all_blocks};

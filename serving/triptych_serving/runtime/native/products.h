@@ -92,8 +92,7 @@ struct Packed {
     float largest = FLT_MIN;
     for (int64_t column = 0; column < columns; column++)
       for (int64_t block = 0; block < from.blocks(); block++) {
-        const float scale = std::fabs(from.scale(column, block));
-        largest = std::max({largest, scale, scale * std::fabs(from.zero(column, block))});
+        largest = std::max({largest, std::fabs(from.scale(column, block)), std::fabs(from.offset(column, block))});
       }
     factor = std::ldexp(1.0f, std::ilogb(largest) - 10);  // scales and offsets then have 16 bits, of which 11 are exact
     std::memset(memory.data, 0, memory.size);
@@ -316,9 +315,17 @@ void make_float_product(Kernel& kernel, const void* info) {
   kernel.packed = share(std::make_shared<const Packed>(kernel.level, weights.data, depth, columns, transposed));
 }
 
-void compute_four_bit_product(const Kernel& kernel, void* context) {
+// Places of a product's operands, where it has them, with weights of 4 bits; values and scales are at 1 and 2.
+struct BlockPlaces {
+  size_t zeros, order, added, bias;
+};
+
+constexpr BlockPlaces FOUR_BIT_PLACES{3, 4, 0, 5}, BLOCK_PLACES{0, 0, 3, 4};
+
+template <const BlockPlaces& PLACES>
+void compute_block_product(const Kernel& kernel, void* context) {
   const auto inputs = kernel.input<float>(context, 0);
-  const auto bias = kernel.has_bias ? kernel.input<float>(context, 5) : Kernel::Tensor<float>();
+  const auto bias = kernel.has_bias ? kernel.input<float>(context, PLACES.bias) : Kernel::Tensor<float>();
   const Packed& packed = *kernel.packed;
   if (!inputs.rank || inputs.shape[inputs.rank - 1] != packed.depth) throw Fault{"MatMulNBits: unsupported shapes"};
   if (bias.data && bias.size() != packed.columns) throw Fault{"MatMulNBits: not one summand for each column"};
@@ -341,22 +348,24 @@ void compute_four_bit_product(const Kernel& kernel, void* context) {
   });
 }
 
-template <typename T>  // of what stands for 0
-void make_four_bit_product(Kernel& kernel, const void* info) {
+template <const BlockPlaces& PLACES>
+void make_block_product(Kernel& kernel, const void* info) {
   const auto values = kernel.constant<uint8_t>(info, 1);
   const auto scales = kernel.constant<float>(info, 2);
-  const bool has_zeros = kernel.has(info, 3), whole = sizeof(T) == 1;
-  const auto zeros = has_zeros ? kernel.constant<T>(info, 3) : Kernel::Tensor<T>();
-  const void* const data = zeros.data;
-  const BlockWeights from{values.data, scales.data, static_cast<const uint8_t*>(whole ? data : nullptr), static_cast<const float*>(whole ? nullptr : data),
-                          kernel.integer(info, "K", 0), kernel.integer(info, "N", 0), kernel.integer(info, "block_size", 0)};
-  kernel.has_bias = kernel.has(info, 5);
+  const bool has_zeros = PLACES.zeros && kernel.has(info, PLACES.zeros);
+  const auto zeros = has_zeros ? kernel.constant<uint8_t>(info, PLACES.zeros) : Kernel::Tensor<uint8_t>();
+  const auto added = PLACES.added ? kernel.constant<float>(info, PLACES.added) : Kernel::Tensor<float>();
+  const BlockWeights from{values.data, scales.data, zeros.data, added.data, kernel.integer(info, "K", 0), kernel.integer(info, "N", 0),
+                          kernel.integer(info, "block_size", SCALE_BLOCK)};
+  kernel.has_bias = kernel.has(info, PLACES.bias);
+  const bool rounds = PLACES.added || kernel.integer(info, "accuracy_level", 0) == 4;
   if (from.depth < 1 || from.columns < 1 || from.size < SCALE_BLOCK || from.size % SCALE_BLOCK || kernel.integer(info, "bits", 4) != 4 ||
-      kernel.integer(info, "accuracy_level", 0) != 4 || kernel.has(info, 4))
+      !rounds || (PLACES.order && kernel.has(info, PLACES.order)))
     throw Fault{"MatMulNBits: not blocks of weights of 4 bits whose inputs may be rounded to 8"};
   const int64_t count = from.own_blocks();
   if (values.size() != from.columns * count * from.size / 2 || scales.size() != from.columns * count ||
-      (has_zeros && (!data || zeros.size() != from.columns * (whole ? (count + 1) / 2 : count))))
+      (has_zeros && zeros.size() != from.columns * ((count + 1) / 2)) ||
+      (PLACES.added && (from.size != SCALE_BLOCK || added.size() != from.columns * count)))
     throw Fault{"MatMulNBits: the weights are no part of the graph, or have unsupported shapes"};
   kernel.packed = share(std::make_shared<const Packed>(kernel.level, from));
 }

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import FunctionProto, TensorProto, helper
 
 from triptych_embedded.request import embedded_repository
-from triptych_export.quantization.functions import add_function, norm_to_bytes, per_row_product
+from triptych_export.quantization.functions import add_function, block_product, norm_to_bytes, per_row_product
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime import session as session_module
 from triptych_serving.runtime.cpu_info import VNNI, integer_extension
@@ -506,22 +506,31 @@ def write_four_bit_product(
         middle = rng.integers(0, 16, (columns, blocks)).astype(np.float32)
         even = np.pad(middle.astype(np.uint8), [(0, 0), (0, blocks % 2)])
         constants["zeros"] = even[:, ::2] | even[:, 1::2] << 4
-    elif zeros == "fractions":
-        middle = rng.uniform(-3, 18, (columns, blocks)).astype(np.float32)
-        constants["zeros"] = middle
+    elif zeros == "added":
+        constants["added"] = rng.uniform(-1, 1, (blocks, columns)).astype(np.float32)
     if bias:
         constants["bias"] = rng.standard_normal(columns).astype(np.float32)
-    names = ["inputs", "weights", "scales", "zeros" if zeros else "", "", "bias" if bias else ""]
-    sizes = {"K": depth, "N": columns, "bits": 4, "block_size": block, "accuracy_level": 4}
-    node = helper.make_node("MatMulNBits", names[: 6 if bias else 4], ["result"], domain="com.microsoft", **sizes)
     restored = (integers - middle[..., None].astype(np.float64)) * scales[..., None]
+    summands = ["bias"] if bias else []
+    if zeros == "added":
+        function = block_product()
+        restored += constants["added"].T[..., None]
+        names = ["inputs", "weights", "scales", "added", *summands]
+        node = helper.make_node(function.name, names, ["result"], domain=function.domain, K=depth, N=columns)
+    else:
+        function = None
+        names = ["inputs", "weights", "scales", "zeros" if zeros else "", *(["", *summands] if bias else [])]
+        sizes = {"K": depth, "N": columns, "bits": 4, "block_size": block, "accuracy_level": 4}
+        node = helper.make_node("MatMulNBits", names, ["result"], domain="com.microsoft", **sizes)
     weights = restored.reshape(columns, -1)[:, :depth].T
-    return save(folder, [node], [("inputs", FLOAT, ["rows", depth])], RESULT, constants), weights
+    return save(folder, [node], [("inputs", FLOAT, ["rows", depth])], RESULT, constants, function), weights
 
 
 @HAS_PRODUCTS
 @pytest.mark.parametrize("level", BYTE_LEVELS)
-@pytest.mark.parametrize("kind", [(32, "", True), (32, "whole", False), (64, "fractions", True)])
+@pytest.mark.parametrize(
+    "kind", [(32, "", True), (32, "whole", False), (64, "whole", True), (32, "added", True), (32, "added", False)]
+)
 @pytest.mark.parametrize("shape", [(32, 16), (100, 7), (576, 1_040)])
 def test_products_of_4_bits_equal_float64_and_do_not_depend_on_the_batch(
     tmp_path: Path,
@@ -532,6 +541,8 @@ def test_products_of_4_bits_equal_float64_and_do_not_depend_on_the_batch(
     shape: tuple[int, int],
 ) -> None:
     monkeypatch.setenv(LEVEL, level)
+    if kind[1] == "added" and shape[0] % 32:
+        shape = (shape[0] // 32 * 32, shape[1])  # export keeps whole blocks alone
     path, weights = write_four_bit_product(tmp_path, shape, *kind)
     inputs = np.random.default_rng(5).standard_normal((30, shape[0]), np.float32)
     inputs[3, :32], inputs[4] = 0.0, 1e-42  # blocks that round to nothing
