@@ -56,10 +56,15 @@ class _FourBitQuantizer(Quantizer):
         )
         if values not in self.added:
             parts = quantize_blocks(self._values(matrix) if transposed else self._values(matrix).T)
-            arrays: dict[str, NDArray[Any]] = {values: parts.values, scales: parts.scales}
-            arrays |= {zeros: parts.zeros} if parts.added is None else {added: parts.added}
+            arrays: dict[str, NDArray[Any] | None] = {
+                values: parts.values,
+                scales: parts.scales,
+                zeros: parts.zeros,
+                added: parts.added,
+            }
             for name, array in arrays.items():
-                self._constant(name, array)
+                if array is not None:
+                    self._constant(name, array)
         sizes: dict[str, Any] = {"K": rows, "N": columns}
         if added in self.added:
             function = block_product()
@@ -73,12 +78,12 @@ class _FourBitQuantizer(Quantizer):
 
 @dataclass(frozen=True)
 class Blocks:
-    """Integers of blocks and zero points, two in a byte, scales `[N, blocks]`, and what is added to a block's weights."""
+    """Integers of blocks, two in a byte, and scales `[N, blocks]`, with zero points or what is added to a block's weights."""
 
     values: Bytes
     scales: Floats
-    zeros: Bytes
-    added: Floats | None = None  # [blocks, N]; then zero points are MIDDLE
+    zeros: Bytes | None  # None: MIDDLE
+    added: Floats | None  # [blocks, N]
 
 
 def quantize_blocks(matrix: Floats) -> Blocks:
@@ -90,14 +95,9 @@ def quantize_blocks(matrix: Floats) -> Blocks:
     choices = _steps if kept else _shrinks
     parts = [_quantize_rows(matrix[start : start + step], choices) for start in range(0, len(matrix), step)]
     values, scales, zeros = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "scales", "zeros"))
-    if not kept:
-        return Blocks(_pack(values), scales, _pack(zeros.astype(np.uint8)))
-    return Blocks(
-        _pack(values),
-        scales,
-        _pack(np.full(zeros.shape, MIDDLE, np.uint8)),
-        np.ascontiguousarray(((MIDDLE - zeros) * scales).T),
-    )
+    if kept:
+        return Blocks(_pack(values), scales, None, np.ascontiguousarray(((MIDDLE - zeros) * scales).T))
+    return Blocks(_pack(values), scales, _pack(zeros.astype(np.uint8)), None)
 
 
 def _shrinks(low: Floats, high: Floats) -> Iterator[tuple[Floats, Floats]]:

@@ -1,5 +1,5 @@
-// The operators MatMulIntegerToFloat, PerRowMatMul, PerRowGemm, PerTokenMatMul, PerTokenGemm, MatMul and Gemm of decoding.cpp: their
-// weights are packed once, where they are part of the graph.
+// The operators MatMulIntegerToFloat, PerRowMatMul, PerRowGemm, PerTokenMatMul, PerTokenGemm, MatMulNBits, BlockMatMul, MatMul and Gemm
+// of decoding.cpp: their weights are packed once, where they are part of the graph.
 
 constexpr size_t PAGE = 1 << 12, HUGE_PAGE = 1 << 21, CHUNK = 1 << 24;  // bytes
 constexpr int64_t LARGEST_OF_7 = 64;  // two products of such weights with unsigned bytes have a sum of 16 bits
@@ -91,9 +91,8 @@ struct Packed {
       : depth(from.depth), columns(from.columns), memory(round_up(columns, level.panel) / level.panel * from.blocks() * level.block_bytes) {
     float largest = FLT_MIN;
     for (int64_t column = 0; column < columns; column++)
-      for (int64_t block = 0; block < from.blocks(); block++) {
+      for (int64_t block = 0; block < from.blocks(); block++)
         largest = std::max({largest, std::fabs(from.scale(column, block)), std::fabs(from.offset(column, block))});
-      }
     factor = std::ldexp(1.0f, std::ilogb(largest) - 10);  // scales and offsets then have 16 bits, of which 11 are exact
     std::memset(memory.data, 0, memory.size);
     level.pack_blocks(from, 1 / factor, static_cast<uint8_t*>(memory.data));

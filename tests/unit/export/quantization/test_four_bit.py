@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.dynamic import SMALLEST_TABLE
-from triptych_export.quantization.four_bit import BLOCK, Blocks, quantize_blocks, quantize_four_bit
+from triptych_export.quantization.four_bit import BLOCK, MIDDLE, Blocks, quantize_blocks, quantize_four_bit
 from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.runtime.session import GENERATION, Session
 
@@ -23,8 +23,10 @@ INPUTS, OUTPUTS = 80, 24  # the last block is not full
 def restore(blocks: Blocks) -> NDArray[np.float32]:
     """Return the floats that blocks stand for, `[OUTPUTS, INPUTS]`."""
     integers = np.stack([blocks.values & 15, blocks.values >> 4], -1).reshape(OUTPUTS, -1, BLOCK).astype(np.float32)
-    zeros = np.stack([blocks.zeros & 15, blocks.zeros >> 4], -1).reshape(OUTPUTS, -1)[:, : integers.shape[1]]
-    restored = (integers - zeros[..., None]) * blocks.scales[..., None]
+    zeros = np.full(integers.shape[:2], MIDDLE)
+    if blocks.zeros is not None:
+        zeros = np.stack([blocks.zeros & 15, blocks.zeros >> 4], -1).reshape(OUTPUTS, -1)[:, : integers.shape[1]]
+    restored = (integers - zeros[..., None].astype(np.float32)) * blocks.scales[..., None]
     if blocks.added is not None:
         restored += blocks.added.T[..., None]
     return restored.reshape(OUTPUTS, -1)

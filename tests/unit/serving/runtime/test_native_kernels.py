@@ -564,7 +564,7 @@ def test_products_of_4_bits_equal_float64_and_do_not_depend_on_the_batch(
 @HAS_PRODUCTS
 @pytest.mark.parametrize("change", [{"accuracy_level": 0}, {"bits": 8}, {"block_size": 16}])
 def test_other_products_of_few_bits_are_the_runtimes_own(tmp_path: Path, library: Path, change: dict[str, int]) -> None:
-    """So that a graph of somebody else, whose inputs are not to be rounded, has the results that it always had."""
+    """Imported graphs, whose inputs must not be rounded, keep their results."""
     path, _ = write_four_bit_product(tmp_path, (64, 16), 32, "", False)
     model = onnx.load(path)
     for attribute in model.graph.node[0].attribute:
