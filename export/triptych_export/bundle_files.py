@@ -17,7 +17,17 @@ from triptych_export.quantization.functions import fuse_byte_norms
 from triptych_export.quantization.weight_only import quantize_weights
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import sha256
-from triptych_serving.bundle.manifest import FILE_NAME, FORMAT, FP16, INT8, INT8_CACHES, INT8_WEIGHTS
+from triptych_serving.bundle.manifest import (
+    FILE_NAME,
+    FORMAT,
+    FP16,
+    INT4,
+    INT4_INT8_CACHES,
+    INT8,
+    INT8_CACHES,
+    INT8_WEIGHTS,
+    WITH_INT8_CACHES,
+)
 from triptych_serving.bundle.manifest.base import Graphs
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.runtime.external_data import external_files
@@ -27,9 +37,8 @@ FP32 = "fp32"
 PRECISIONS = (FP32, INT8)
 INTEGER = (INT8, INT8_CACHES)  # with the same weights
 ATTEND = "attend"  # kind of the graph with attention weights
-FOUR_BITS = "int4"  # decoder-only models
 SHORT_PRECISION = "int8-shortlist"  # translation models with a shortlist; needs sentence pairs
-EXTRAS = (INT8_CACHES, FP16, INT8_WEIGHTS, FOUR_BITS)  # on request, or by default for some kinds of models
+EXTRAS = (INT8_CACHES, FP16, INT8_WEIGHTS, INT4, INT4_INT8_CACHES)  # on request, or by default for some kinds of models
 # Bits of int8 weights, see `quantize`: 7 allows the fast kernels everywhere, without VNNI 1.3 times faster than exact 8 bits.
 WEIGHT_BITS = 7
 
@@ -70,12 +79,13 @@ def _convert(graph: Graph, precision: str) -> Graph:
         return quantize(graph, WEIGHT_BITS)
     if precision == INT8_WEIGHTS:
         return quantize_weights(graph)
-    return quantize_four_bit(graph) if precision == FOUR_BITS else graph.copy()
+    return quantize_four_bit(graph) if precision == INT4 else graph.copy()
 
 
 def written_precisions(shipped: Sequence[str]) -> tuple[str, ...]:
     """List the precisions whose graphs are needed: fp32, with which the others are compared, and those of `shipped`."""
-    integer = [INT8] if {INT8_CACHES, SHORT_PRECISION} & set(shipped) else []
+    base = {SHORT_PRECISION: INT8, **{cached: weights for weights, cached in WITH_INT8_CACHES.items()}}
+    integer = [base[name] for name in shipped if name in base]
     return tuple(dict.fromkeys([FP32, *integer, *(name for name in shipped if name != SHORT_PRECISION)]))
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from triptych_export.bundle_files import FOUR_BITS
 from triptych_export.errors import ExportError, SourceError
 from triptych_export.families.autoencoder import AutoencoderFamily
 from triptych_export.families.family import Family
@@ -36,7 +35,15 @@ from triptych_export.options import ExportOptions
 from triptych_export.original import compare_with_original
 from triptych_export.translation_prompt import ask_to_translate
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.bundle.manifest import FP16, IMAGE_CLASSIFICATION, INT8_CACHES, INT8_WEIGHTS
+from triptych_serving.bundle.manifest import (
+    FP16,
+    IMAGE_CLASSIFICATION,
+    INT4,
+    INT4_INT8_CACHES,
+    INT8_CACHES,
+    INT8_WEIGHTS,
+    WITH_INT8_CACHES,
+)
 from triptych_training.checkpoints.encoder import (
     BERT,
     ELMO,
@@ -88,12 +95,16 @@ OURS = (*LOADERS, VAE)
 OF_CHECKPOINTS = ("shortlist", "lower_capitals", "source_language", "target_language", "ignore_config")  # of Transformers
 GENAI_CONFIG = "genai_config.json"  # of ONNX Runtime GenAI, whose builder writes no config.json
 ENCODERS = "text encoders and image classifiers"
+CACHED_DECODERS = (
+    "decoder-only models without convolutions or slopes whose heads have a multiple of 16 channels, where native kernels "
+    "are installed"
+)
 MODELS = {  # with a precision that others lack
     INT8_WEIGHTS: ENCODERS,
     FP16: f"translation models, decoder-only models, {ENCODERS} but ImageGPT",
-    INT8_CACHES: "translation models and, where native kernels are installed, decoder-only models without convolutions or "
-    "slopes whose heads have a multiple of 16 channels",
-    FOUR_BITS: "decoder-only models",
+    INT8_CACHES: f"translation models and {CACHED_DECODERS}",
+    INT4: "decoder-only models",
+    INT4_INT8_CACHES: CACHED_DECODERS,
 }
 
 
@@ -212,7 +223,7 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
     if options.translation_languages and not isinstance(loaded, GenerationSource):
         raise SourceError(f"translation_languages: only for decoder-only models; {folder.path} is a {_kind(folder)}")
     if isinstance(loaded, TranslationSource):
-        _refuse_precisions((INT8_WEIGHTS, FOUR_BITS), folder, options)
+        _refuse_precisions((INT8_WEIGHTS, INT4, INT4_INT8_CACHES), folder, options)
         pairs = read_pairs(options.valid) or loaded.samples
         if ours:
             _require_samples(folder, "sentences", "pairs", bool(pairs))
@@ -224,11 +235,11 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
         if options.translation_languages:
             loaded = ask_to_translate(loaded, options.translation_languages, options.translation_prompt)
         able = takes_int8_caches(loaded.model)
-        _refuse_precisions((INT8_WEIGHTS,) if able else (INT8_WEIGHTS, INT8_CACHES), folder, options)
+        _refuse_precisions((INT8_WEIGHTS,) if able else (INT8_WEIGHTS, *WITH_INT8_CACHES.values()), folder, options)
         shipped = _with_int8_caches(options) if able else options.shipped
         return GenerationFamily(loaded, list(read_texts(options.valid)), shipped)
     image_gpt = isinstance(loaded, ImageCheckpoint) and isinstance(loaded.model, ImageGpt)
-    _refuse_precisions((INT8_CACHES, FOUR_BITS, *([FP16] if image_gpt else [])), folder, options)
+    _refuse_precisions((INT4, *WITH_INT8_CACHES.values(), *([FP16] if image_gpt else [])), folder, options)
     if isinstance(loaded, TextCheckpoint):
         samples = read_samples(options.valid) or loaded.samples
         if ours:

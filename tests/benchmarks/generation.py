@@ -1,4 +1,4 @@
-"""Text generation with random weights of one shape, in fp32, int8, int8-caches or int4: Triptych and its peers.
+"""Text generation with random weights of one shape, in fp32 or a smaller precision: Triptych and its peers.
 
     python tests/benchmarks/generation.py gpt2|llama [--prompts 1,8,32] [--tokens 64] [--new 64] [--rounds 3]
         [--cpus 1] [--precision fp32] [--candidates triptych,ctranslate2,genai,llama.cpp,transformers,grpc] [--clock cpu]
@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import chain
 from operator import eq
 from pathlib import Path
 from typing import Any
@@ -39,12 +40,11 @@ from report.tables import Table, numbers, words, write_json
 from servers import cpus as cpu_sets
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from triptych_export.bundle_files import FOUR_BITS
 from triptych_export.families.generation import write_generation
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
-from triptych_serving.bundle.manifest import INT8_CACHES
+from triptych_serving.bundle.manifest import WITH_INT8_CACHES
 
 COLUMNS = {"prompts": 7, "candidate": -18, "tokens/s": 9, "ratio": 6, "same": 5}
 IDS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0}
@@ -93,8 +93,8 @@ def make_bundle(checkpoint: Path, folder: Path, precision: str, prompts: list[st
     folder.parent.mkdir(parents=True)
     samples = [[int(token) for token in prompt.split()] for prompt in prompts[:CALIBRATION]]
     endless = GenerationSource(source.model, source.tokenizer, pad=0, ends=(), start=0, family=source.family)
-    written = ("int8", precision) if precision == INT8_CACHES else (precision,)  # with the same weights
-    write_generation(endless, folder, lambda line: None, samples, written)
+    weights = [name for name, cached in WITH_INT8_CACHES.items() if cached == precision]
+    write_generation(endless, folder, lambda line: None, samples, [*weights, precision])
 
 
 def compare(
@@ -117,7 +117,7 @@ def compare(
 @click.option("--new", default=64, show_default=True, help="Generated for each prompt.")
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--cpus", default=1, show_default=True)
-@click.option("--precision", type=click.Choice(["fp32", "int8", INT8_CACHES, FOUR_BITS]), default="fp32", show_default=True)
+@click.option("--precision", type=click.Choice(["fp32", *chain(*WITH_INT8_CACHES.items())]), default="fp32", show_default=True)
 @click.option("--candidates", "names", default="triptych,ctranslate2,genai,transformers", show_default=True)
 @click.option("--clock", type=click.Choice(["wall", "cpu"]), default="wall", show_default=True)
 @click.option("--tiny", is_flag=True)

@@ -19,6 +19,7 @@ from triptych_export.families import generation
 from triptych_export.graphs.tracing import HALF_OPSET
 from triptych_models import REPOSITORY
 from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.manifest import WITH_INT8_CACHES
 from triptych_serving.decoding import prompt_cache
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.decode_model import DecodeModelOptions
@@ -57,7 +58,7 @@ NATIVE = pytest.mark.skipif(native_kernels() is None, reason="without native ker
 
 
 FLOAT_CACHES = ("gpt2", "opt", "lfm2")  # here, heads of the first two have 8 channels
-BYTE_CACHES = () if native_kernels() is None else ("int8-caches",)
+BYTE_CACHES = () if native_kernels() is None else tuple(WITH_INT8_CACHES.values())
 MORE = ("gpt2", "llama", "llama odd", "qwen3", "smollm3", "gemma3 tied", "gptj", "neox", "opt", "phi3", "granite", "gemma2")
 FAMILIES = ["gemma3", *(pytest.param(each, marks=pytest.mark.full) for each in (*MORE, "lfm2"))]
 FILE = "decoder_model_merged.onnx"
@@ -145,7 +146,9 @@ def test_an_export_reports_on_every_precision(family: str, export_of: Callable[[
         assert manifest.parity["fp16"]["decisions"] == manifest.parity["int4"]["decisions"]
         assert manifest.metrics["perplexity_fp16"] == pytest.approx(manifest.metrics["perplexity_fp32"], rel=0.01)
     if "int8-caches" in manifest.precisions:
-        assert manifest.parity["int8-caches"]["decisions"] == manifest.parity["int4"]["decisions"]
+        assert all(manifest.parity[cached]["decisions"] == manifest.parity["int4"]["decisions"] for cached in BYTE_CACHES)
+        changed = manifest.metrics["perplexity_int4_int8_caches"]
+        assert changed == pytest.approx(manifest.metrics["perplexity_int4"], rel=0.1)
         assert manifest.metrics["perplexity_int8_caches"] == pytest.approx(manifest.metrics["perplexity_fp32"], rel=0.1)
     assert manifest.metrics["perplexity_int4"] == pytest.approx(manifest.metrics["perplexity_fp32"], rel=1)
 
@@ -179,9 +182,10 @@ def test_searches_give_the_tokens_of_generate(models: Any, search: str) -> None:
         *(pytest.param(family, "fp32", marks=[NATIVE, pytest.mark.full]) for family in MORE),
         *(pytest.param(family, "int8", marks=pytest.mark.full) for family in MORE),
         *(
-            pytest.param(family, "int8-caches", marks=[NATIVE, pytest.mark.full])
+            pytest.param(family, precision, marks=[NATIVE, pytest.mark.full])
             for family in MORE
             if family not in FLOAT_CACHES
+            for precision in WITH_INT8_CACHES.values()
         ),
     ],
 )

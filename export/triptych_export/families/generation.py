@@ -42,7 +42,7 @@ from triptych_export.parity.generation import (
 from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.manifest import FP16, IMAGE_GENERATION, INT8, INT8_CACHES, TEXT_GENERATION, TRANSLATION
+from triptych_serving.bundle.manifest import FP16, IMAGE_GENERATION, INT8, TEXT_GENERATION, TRANSLATION, WITH_INT8_CACHES
 from triptych_serving.decoding.logits_processor import single_tokens
 
 TEMPLATE, COLOURS = "chat_template.jinja", "clusters.npy"
@@ -152,7 +152,8 @@ def write_generation(
     settings = GraphSettings(suppressed=banned, edits_last=True, renormalizes=bool(source.generation.get("renormalize", False)))
     # One trace gives all graphs but int8, whose model is calibrated, and float16.
     own = (INT8, FP16)
-    groups = [[each for each in precisions if each not in (*own, INT8_CACHES)], *([each] for each in precisions if each in own)]
+    traced = [each for each in precisions if each not in WITH_INT8_CACHES.values()]
+    groups = [[each for each in traced if each not in own], *([each] for each in traced if each in own)]
     for alike in filter(None, groups):
         model = source.model
         if alike == [INT8] and not isinstance(model, OnnxGpt):
@@ -166,8 +167,8 @@ def write_generation(
             for precision, file in weights.items():
                 converted = "fp32" if isinstance(model, OnnxGpt) else precision
                 write_graph(graph, path := folder / f"{kind}.{precision}.onnx", file, converted)
-                if precision == INT8 and INT8_CACHES in precisions:
-                    write_int8_caches(path, folder / f"{kind}.{INT8_CACHES}.onnx")
+                if (cached := WITH_INT8_CACHES.get(precision)) in precisions:
+                    write_int8_caches(path, folder / f"{kind}.{cached}.onnx")
             del graph
         free_memory(source.model, model, prepared)
         if not samples and "fp32" in alike and len(precisions) > 1:

@@ -5,12 +5,12 @@ judged here by its figures in the parity report; figures that it has to have and
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from triptych_export.bundle_files import FOUR_BITS, FP32, SHORT_PRECISION
+from triptych_export.bundle_files import FP32, SHORT_PRECISION
 from triptych_export.errors import ParityError
-from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES, INT8_WEIGHTS
+from triptych_serving.bundle.manifest import FP16, INT4, INT4_INT8_CACHES, INT8, INT8_CACHES, INT8_WEIGHTS
 
 Report = dict[str, Any]
 
@@ -30,12 +30,14 @@ class Floor:
 
 
 QUANTIZED = Floor(agreement=90, cosine=0.97, channel_error=75, bleu_loss=2)
+FOUR_BITS = replace(QUANTIZED, agreement=80)
 FLOORS: Mapping[str, Floor] = {
     FP16: Floor(agreement=95, cosine=0.999, channel_error=15, bleu_loss=1),
     INT8: QUANTIZED,
     INT8_CACHES: QUANTIZED,
     SHORT_PRECISION: QUANTIZED,
-    FOUR_BITS: Floor(agreement=80, cosine=0.97, channel_error=75, bleu_loss=2),
+    INT4: FOUR_BITS,
+    INT4_INT8_CACHES: FOUR_BITS,
     INT8_WEIGHTS: Floor(agreement=95, cosine=0.998, channel_error=25, bleu_loss=1),
 }
 AGREEMENTS = ("near_agreement_percent", "next_token_agreement_percent", "forced_token_agreement_percent")

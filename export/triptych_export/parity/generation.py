@@ -27,7 +27,7 @@ from triptych_export.parity.comparison import (
     workers_for,
 )
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, INT8_CACHES, TextGenerationManifest
+from triptych_serving.bundle.manifest import FP16, WITH_INT8_CACHES, TextGenerationManifest
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
@@ -108,7 +108,7 @@ def score(bundle: Bundle, precision: str, texts: Sequence[Ids]) -> list[tuple[Ar
     """Return, for each text, the log-probability of every token but the first, and the likeliest token in its place."""
     manifest = bundle.manifest_of(TextGenerationManifest)
     graphs, shape = manifest.precisions[precision], manifest.decoder
-    kernels = native_kernels() if precision == INT8_CACHES else None
+    kernels = native_kernels() if precision in WITH_INT8_CACHES.values() else None
     graph = Session(bundle.path(graphs.score), saturation_free=graphs.saturation_free, kernels=kernels, kernel_set=GENERATION)
     size = PromptGraphs(graph, graph, lambda: graph), shape, manifest.limits.max_context, 1
     cache = DevicePromptCache(*size, HostMemory()) if precision == FP16 else PromptKVCache(*size)

@@ -19,7 +19,7 @@ from triptych_cli.common.options import refuse_given, text_of
 @click.option(
     "--precision",
     "precisions",
-    type=click.Choice(["fp32", "int8", "int8-caches", "int8-shortlist", "int8-weights", "int4", "fp16"]),
+    type=click.Choice(["fp32", "int8", "int8-caches", "int8-shortlist", "int8-weights", "int4", "int4-int8-caches", "fp16"]),
     multiple=True,
     help="Precisions to include; the first is the default, or the next if that is fp16, which is for CUDA. Repeatable.  "
     "[default: int8, fp32; translation and text generation also int8-caches, with --shortlist int8-shortlist; "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import (
     FP16,
-    INT8_CACHES,
+    WITH_INT8_CACHES,
     DecoderShape,
     Generation,
     Limits,
@@ -27,8 +27,9 @@ from triptych_serving.scheduling.decode_scheduler import LaneKind
 
 NONE = -1  # as an id: there is no such token
 FLOAT_BYTES, HALF_BYTES = 4, 2
+CACHED = frozenset(WITH_INT8_CACHES.values())
 NEEDS_KERNELS = (
-    f"precision {INT8_CACHES} of a decoder-only model needs the native kernels, which are not installed, or switched off; "
+    "precision {} of a decoder-only model needs the native kernels, which are not installed, or switched off; "
     "choose another precision, or install triptych where there is a C++ compiler"
 )
 
@@ -53,7 +54,7 @@ class PromptSpec:
             Limits(1, context),
             manifest.generation,
             manifest.decoder,
-            cached_bytes(size) if precision == INT8_CACHES else size * (HALF_BYTES if precision == FP16 else FLOAT_BYTES),
+            cached_bytes(size) if precision in CACHED else size * (HALF_BYTES if precision == FP16 else FLOAT_BYTES),
         )
 
     @property
@@ -87,8 +88,8 @@ class PromptLaneFactory(LaneGraphs):
 
     def __init__(self, bundle: Bundle, precision: str, options: PromptOptions, places: Sequence[SessionPlace] = ()) -> None:
         manifest = bundle.manifest_of(TextGenerationManifest)
-        if precision == INT8_CACHES and native_kernels(manifest.decoder.head_dim) is None:
-            raise BundleError(bundle.folder, [NEEDS_KERNELS])
+        if precision in CACHED and native_kernels(manifest.decoder.head_dim) is None:
+            raise BundleError(bundle.folder, [NEEDS_KERNELS.format(precision)])
         self._files = files = manifest.precisions[precision]
         graphs = {LaneKind.GREEDY: files.step, LaneKind.SEARCH: files.search}
         super().__init__(

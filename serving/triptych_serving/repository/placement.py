@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES, TensorsManifest, TextGenerationManifest, runs_on
+from triptych_serving.bundle.manifest import FP16, WITH_INT8_CACHES, TensorsManifest, TextGenerationManifest, runs_on
 from triptych_serving.errors import BundleError, DeviceError
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.device_selection import AUTO, parse_devices, why_no_gpu
@@ -107,7 +107,7 @@ def place(bundle: Bundle, wanted: str | None, hardware: Hardware) -> Placement:
 def _for_cpu(bundle: Bundle, wanted: str | None) -> str:
     """Return the wanted or default precision; graphs for GPUs, which are slow there, only if there are no others.
 
-    Where int8 is the default, int8-caches replaces it if the bundle has it and the processor is faster with it.
+    The default is replaced by the same weights with int8 caches, if the bundle has them and the processor is faster with them.
     """
     precisions = bundle.manifest.precisions
     if wanted is not None:
@@ -116,8 +116,9 @@ def _for_cpu(bundle: Bundle, wanted: str | None) -> str:
     if "cuda" in runs_on(default):
         default = next((name for name in precisions if "cuda" not in runs_on(name)), default)
     head_dim = bundle.manifest.decoder.head_dim if isinstance(bundle.manifest, TextGenerationManifest) else None
-    if default == INT8 and INT8_CACHES in precisions and prefers_int8_caches(head_dim):
-        default = INT8_CACHES
+    cached = WITH_INT8_CACHES.get(default, "")
+    if cached in precisions and prefers_int8_caches(head_dim):
+        default = cached
     return bundle.precision(default)
 
 

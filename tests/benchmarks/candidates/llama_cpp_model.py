@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from candidates.candidate import Answer, Candidate, Decoding
 from candidates.generators import id_answers, read_ids
 
-KINDS = {"fp32": "F32", "int8": "Q8_0", "int8-caches": "Q8_0", "int4": "Q4_1"}
+KINDS = {"fp32": "F32", "int8": "Q8_0", "int8-caches": "Q8_0", "int4": "Q4_1", "int4-int8-caches": "Q4_1"}
 
 
 def write_gguf(checkpoint: Path, path: Path, kind: GGMLQuantizationType) -> None:

@@ -175,9 +175,12 @@ SHORTLIST = ("pairs.tsv",)
     [
         (
             {"precisions": ("fp32", "int2")},
-            "precision: int2 is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights, int4",
+            "precision: int2 is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights, int4, int4-int8-caches",
         ),
-        ({"precisions": ()}, "precision: none is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights, int4"),
+        (
+            {"precisions": ()},
+            "precision: none is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights, int4, int4-int8-caches",
+        ),
         (
             {"precisions": ("int8", "int8-shortlist")},
             "precision: int8-shortlist needs sentence pairs to learn from; add --shortlist FILE",

@@ -14,8 +14,8 @@ precisions            name -> the graphs' file names, {graph} (translation: {enc
                       every processor
                       `attend` (optional): the graph with attention weights
                       "fp16" has graphs for CUDA, see triptych_export: other inputs, other shapes of memory
-                      "int8-caches" is int8 with key-value caches in int8; their scales are in the graphs,
-                      or of decoder-only models beside each key and value
+                      "int8-caches" and "int4-int8-caches" are int8 and int4 with key-value caches in int8; their
+                      scales are in the graphs, or of decoder-only models beside each key and value
 default_precision     one of them
 files                 name -> {sha256, bytes}; every file of the bundle but this one
 provenance, metrics, parity    for users and tools; not needed to serve
@@ -28,11 +28,14 @@ from triptych_serving.bundle.manifest.base import (
     FILE_NAME,
     FORMAT,
     FP16,
+    INT4,
+    INT4_INT8_CACHES,
     INT8,
     INT8_CACHES,
     INT8_WEIGHTS,
     MAX_FILE_BYTES,
     OLDEST_FORMAT,
+    WITH_INT8_CACHES,
     Manifest,
     StoredFile,
     runs_on,
@@ -81,6 +84,8 @@ __all__ = [
     "IMAGE_CLASSIFICATION",
     "IMAGE_GENERATION",
     "IMAGE_SAMPLING",
+    "INT4",
+    "INT4_INT8_CACHES",
     "INT8",
     "INT8_CACHES",
     "INT8_WEIGHTS",
@@ -94,6 +99,7 @@ __all__ = [
     "TEXT_GENERATION",
     "TOKEN_CLASSIFICATION",
     "TRANSLATION",
+    "WITH_INT8_CACHES",
     "AlignmentHeads",
     "AnyTranslationManifest",
     "AutoencoderManifest",

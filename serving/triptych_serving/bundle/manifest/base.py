@@ -9,7 +9,10 @@ from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.runtime.device import DeviceKind
 
 FP16 = "fp16"  # everything in 16 bits, but for sums that need more; the step feeds itself from the device's memory
-INT8, INT8_CACHES = "int8", "int8-caches"  # the second: generative models whose key-value caches are int8, too
+INT8, INT4 = "int8", "int4"  # the second: decoder-only models
+INT8_CACHES, INT4_INT8_CACHES = "int8-caches", "int4-int8-caches"
+# Generative models: the same weights, and key-value caches in int8.
+WITH_INT8_CACHES = {INT8: INT8_CACHES, INT4: INT4_INT8_CACHES}
 INT8_WEIGHTS = "int8-weights"  # encoders: matrices in int8, which are float32 once they are loaded
 
 

@@ -11,6 +11,7 @@ from triptych_export.bundle_files import needed_files
 from triptych_export.families.generation import count_samples, write_generation
 from triptych_export.graphs.generation import takes_int8_caches
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import WITH_INT8_CACHES
 from triptych_serving.errors import BundleError
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.generator import Generator
@@ -42,23 +43,26 @@ def test_texts_that_are_given_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(native_kernels() is None, reason="only native kernels read int8 caches")
-def test_int8_caches_take_the_weights_of_int8_and_need_native_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("weights", "cached"), WITH_INT8_CACHES.items())
+def test_int8_caches_take_the_same_weights_and_need_native_kernels(
+    weights: str, cached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, folder, samples = decoder_source("llama"), tmp_path / "one", [[3, 4, 5], [6, 7]]
-    write_generation(source, folder, lambda line: None, samples, ["fp32", "int8", "int8-caches"])
+    write_generation(source, folder, lambda line: None, samples, ["fp32", weights, cached])
     bundle = open_bundle(folder)
-    files = needed_files(folder, bundle.manifest.precisions["int8-caches"])
-    graphs = {f"{kind}.int8-caches.onnx" for kind in ("step", "search", "score")}
-    assert files == {*graphs, "weights.int8.bin"}
+    files = needed_files(folder, bundle.manifest.precisions[cached])
+    graphs = {f"{kind}.{cached}.onnx" for kind in ("step", "search", "score")}
+    assert files == {*graphs, f"weights.{weights}.bin"}
     sizes = {}
-    for precision in ("fp32", "int8-caches"):
+    for precision in ("fp32", cached):
         with closing(Generator("llama", 1, bundle, DecodeModelOptions(precision))) as generator:
             assert len(generator.generate(GenerationRequest(prompts=("some words",), max_tokens=4))) == 1
             sizes[precision] = generator.engine.bytes
-    assert sizes["int8-caches"] * 64 == sizes["fp32"] * 20  # heads are padded to 16 channels, of which each step is for 32
+    assert sizes[cached] * 64 == sizes["fp32"] * 20  # heads are padded to 16 channels, of which each step is for 32
     monkeypatch.setenv(LEVEL, "off")
     assert not prefers_int8_caches(16)
-    with pytest.raises(BundleError, match="int8-caches of a decoder-only model needs the native kernels, which are not"):
-        Generator("llama", 1, bundle, DecodeModelOptions("int8-caches"))
+    with pytest.raises(BundleError, match=f"{cached} of a decoder-only model needs the native kernels, which are not"):
+        Generator("llama", 1, bundle, DecodeModelOptions(cached))
 
 
 @pytest.mark.skipif(native_kernels() is None, reason="only native kernels read int8 caches")

@@ -70,11 +70,13 @@ def test_the_cpu_runs_gpu_graphs_only_as_a_last_resort(precisions: tuple[str, ..
         (("int8", "int8-caches"), None, False, "int8"),
         (("int8", "int8-caches"), "int8", True, "int8"),
         (("int8", "fp32"), None, True, "int8"),
+        (("int4", "int4-int8-caches"), None, True, "int4-int8-caches"),
+        (("int4", "int8-caches"), None, True, "int4"),
         (("fp32", "int8", "int8-caches"), None, True, "fp32"),
         (("int8-caches",), None, False, "int8-caches"),
     ],
 )
-def test_the_processor_chooses_the_caches_of_int8(
+def test_the_processor_chooses_the_caches(
     monkeypatch: pytest.MonkeyPatch, precisions: tuple[str, ...], wanted: str | None, faster: bool, served: str
 ) -> None:
     monkeypatch.setattr(placement, "prefers_int8_caches", lambda head_dim: faster)
