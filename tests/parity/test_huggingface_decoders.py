@@ -96,7 +96,7 @@ def test_graphs_give_the_tokens_of_generate(variant: str, tmp_path: Path) -> Non
     source = load_decoder(tmp_path / "checkpoint")
     write_generation(source, tmp_path / "bundle", lambda line: None, [], ("fp32",))
     bundle, prompts = open_bundle(tmp_path / "bundle"), draw_prompts(source, PROMPTS)
-    with open_decoder(bundle, "fp32", 16) as decode:
+    with open_decoder(bundle, "fp32", 16, max(map(len, prompts)) + NEW) as decode:
         outputs = decode(prompts, NEW)
     longest = max(map(len, prompts))
     ids = torch.tensor([[source.pad] * (longest - len(prompt)) + prompt for prompt in prompts])

@@ -181,13 +181,16 @@ def _percent(values: Sequence[bool] | NDArray[np.bool_]) -> float:
     return round(100 * float(np.mean(values)), 2)
 
 
-def affordable(bundle: Bundle, rows: int) -> int:
-    """Limit the rows that a generative model decodes together by the memory of their caches, to at least three."""
+def affordable(bundle: Bundle, rows: int, context: int = 0) -> int:
+    """Limit the rows that a generative model decodes together by the memory of their caches, to at least three.
+
+    A decoder-only model is opened with a context of this many tokens.
+    """
     manifest = bundle.manifest
     assert isinstance(manifest, TranslationManifest | TextGenerationManifest)
     shape = manifest.decoder
     if isinstance(manifest, TextGenerationManifest):
-        positions = manifest.limits.max_context
+        positions = context
     else:
         positions = manifest.limits.max_source_tokens + manifest.limits.max_target_tokens
     return min(rows, max(3, CACHE_BYTES // (8 * shape.layers * shape.heads * shape.head_dim * positions)))
@@ -198,9 +201,9 @@ def workers_for(rows: int, slots: int) -> int:
     return min(usable_cpus(), MOST_WORKERS, max(1, rows // slots))
 
 
-def batches_of(bundle: Bundle, count: int) -> dict[int, list[int]]:
+def batches_of(bundle: Bundle, count: int, context: int = 0) -> dict[int, list[int]]:
     """Choose, for each batch size, which of `count` samples a generative model decodes: all for the largest, else some."""
-    sizes = sorted({affordable(bundle, rows) for rows in BATCHES})
+    sizes = sorted({affordable(bundle, rows, context) for rows in BATCHES})
     return {rows: spread(range(count), count if rows == sizes[-1] else ROUNDS * rows) for rows in sizes}
 
 

@@ -62,23 +62,24 @@ def draw_texts(source: GenerationSource, bundle: Bundle, count: int) -> list[Ids
     dice, config = random.Random(SEED), source.model.config
     usual = [id for id in range(config.output_count) if id not in {*source.ends, source.pad}]
     first = [[dice.choice(usual)] if source.start is None else [source.start] for _ in range(count)]
-    slots = affordable(bundle, DRAWN_TOGETHER)
-    with open_decoder(bundle, "fp32", slots, workers_for(count, slots), samples=True) as decode:
-        outputs = decode(first, min(DRAWN, config.max_positions // 2))
+    longest = min(DRAWN, config.max_positions // 2)
+    slots = affordable(bundle, DRAWN_TOGETHER, 1 + longest)
+    with open_decoder(bundle, "fp32", slots, 1 + longest, workers_for(count, slots), samples=True) as decode:
+        outputs = decode(first, longest)
     return [[*prompt, *output] for prompt, output in zip(first, outputs, strict=True)]
 
 
 @contextmanager
 def open_decoder(
-    bundle: Bundle, precision: str, slots: int, workers: int = 1, samples: bool = False
+    bundle: Bundle, precision: str, slots: int, context: int, workers: int = 1, samples: bool = False
 ) -> Iterator[Callable[[Sequence[Ids], int], list[Ids]]]:
     """Start the serving engine with workers of `slots` rows; yields a function that continues prompts.
 
     Tokens are the likeliest ones or, with `samples`, drawn from the likelier ones. It takes prompts and the largest number of
-    new tokens. An end is included: the model's first one, whichever was decoded.
+    new tokens, together at most `context`. An end is included: the model's first one, whichever was decoded.
     """
     manifest = bundle.manifest_of(TextGenerationManifest)
-    lanes = PromptLaneFactory(bundle, precision, PromptOptions(manifest.limits.max_context, slots, threads=1, prefix_bytes=0))
+    lanes = PromptLaneFactory(bundle, precision, PromptOptions(context, slots, threads=1, prefix_bytes=0))
     engine = DecodeEngine(lanes.make, EngineOptions(workers, slots, DecodeLimits(1 << 30, 1 << 30, refill_rows=1)))
 
     def decode(prompts: Sequence[Ids], longest: int) -> list[Ids]:
@@ -110,7 +111,7 @@ def score(bundle: Bundle, precision: str, texts: Sequence[Ids]) -> list[tuple[Ar
     graphs, shape = manifest.precisions[precision], manifest.decoder
     kernels = native_kernels() if precision in WITH_INT8_CACHES.values() else None
     graph = Session(bundle.path(graphs.score), saturation_free=graphs.saturation_free, kernels=kernels, kernel_set=GENERATION)
-    size = PromptGraphs(graph, graph, lambda: graph), shape, manifest.limits.max_context, 1
+    size = PromptGraphs(graph, graph, lambda: graph), shape, max(map(len, texts), default=0), 1
     cache = DevicePromptCache(*size, HostMemory()) if precision == FP16 else PromptKVCache(*size)
     found = []
     for text in texts:
@@ -132,10 +133,11 @@ def check_generation(
     Raises:
         ParityError: a token or a log-probability differs; shows the first difference.
     """
-    batches = batches_of(bundle, len(prompts))
+    context = max(map(len, prompts)) + longest
+    batches = batches_of(bundle, len(prompts), context)
     checked: dict[tuple[int, ...], tuple[int, Array]] = {}  # by prompt and output, which are mostly the same in all batches
     for rows, chosen in batches.items():
-        with open_decoder(bundle, "fp32", rows, workers_for(len(chosen), rows)) as decode:
+        with open_decoder(bundle, "fp32", rows, context, workers_for(len(chosen), rows)) as decode:
             outputs = decode([prompts[index] for index in chosen], longest)
         for index, output in zip(chosen, outputs, strict=True):
             if (key := (index, *output)) not in checked:
@@ -193,9 +195,9 @@ def perplexity(found: Sequence[tuple[Array, Array]]) -> float:
 
 def speeds(bundle: Bundle, precision: str, prompts: Sequence[Ids], longest: int) -> dict[str, float]:
     """Measure tokens per second of greedy decoding on the CPU, with one row and with several."""
-    found = {}
+    found, context = {}, max(map(len, prompts)) + longest
     for rows in BATCHES[::2]:
-        with open_decoder(bundle, precision, affordable(bundle, rows)) as decode:
+        with open_decoder(bundle, precision, affordable(bundle, rows, context), context) as decode:
             found[f"tokens_per_second_{rows}_rows"] = tokens_per_second(partial(decode, prompts[:rows], longest))
     return found
 
