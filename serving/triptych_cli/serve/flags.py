@@ -34,6 +34,9 @@ PORT = click.IntRange(0, 65_535)
 LONGEST_SECONDS = 2_000_000  # gRPC has milliseconds in 32 bits
 SECONDS = FloatRange(0, LONGEST_SECONDS)
 FILE = click.Path(path_type=Path)
+# In capitals, too, as variables of other software have them.
+LOG_LEVEL = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
+LOG_FORMAT = click.Choice(["text", "json"], case_sensitive=False)
 POLL_SECONDS = 15.0
 HELP_ALL = "triptych.help-all"
 # Sections of the help: options that `--help` shows, and those that only `--help-all` adds.
@@ -181,10 +184,8 @@ observability = several(
         metavar="URL",
         help="OTLP collector for traces, http(s)://host:port, over gRPC.  [default: OTEL_EXPORTER_OTLP_ENDPOINT]",
     ),
-    option(
-        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", help="Lowest level to log."
-    ),
-    option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of log lines."),
+    option("--log-level", type=LOG_LEVEL, default="info", help="Lowest level to log."),
+    option("--log-format", type=LOG_FORMAT, default="text", help="Format of log lines."),
     option("--access-log/--no-access-log", default=False, help="Log a line for each call."),
 )
 

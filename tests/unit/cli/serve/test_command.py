@@ -95,6 +95,15 @@ def test_observability(run: Run, served: list[ServerOptions], monkeypatch: pytes
     assert none.metrics_port is None
 
 
+def test_levels_and_formats_of_logs_may_be_in_capitals(
+    run: Run, served: list[ServerOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIPTYCH_LOG_LEVEL", "WARNING")
+    monkeypatch.setenv("TRIPTYCH_LOG_FORMAT", "JSON")
+    assert run("serve").code == 0
+    assert (served[0].observability.log_level, served[0].observability.log_format) == ("warning", JSON)
+
+
 @pytest.mark.parametrize(
     "url",
     [
