@@ -649,6 +649,12 @@ def test_a_cross_encoder_with_modules_takes_texts_of_the_tokenizer_s_length(clas
     assert load_text(folder).model.config.max_positions == 16
 
 
+def test_labels_of_several_classes_stay_the_same(classifier: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(classifier, tmp_path / "copy")
+    edit_json(folder / "config.json", id2label={"0": "a", "1": " a "})
+    assert load_text(folder).labels == ("a", "a")
+
+
 def test_the_card_lists_special_tokens_that_are_text_in_texts(classifier: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(classifier, tmp_path / "copy")
     edit_json(folder / "tokenizer_config.json", additional_special_tokens=[f"[E{number}]" for number in range(9)])
@@ -714,9 +720,9 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("Bert", {"hidden_act": "mish"}, "hidden_act: 'mish' is not supported; supported: relu, gelu"),
         ("Bert", {"is_decoder": True}, "is_decoder: True is not supported; supported: False"),
         ("Bert", {"position_embedding_type": "relative_key"}, "position_embedding_type: 'relative_key' is not supported"),
-        ("Bert", {"id2label": {"0": "a", "1": "a"}}, "id2label: .*, expected different labels numbered from 0"),
-        ("Bert", {"id2label": {"0": "a", "1": None}}, "id2label: .*, expected different labels numbered from 0, none of them"),
-        ("Bert", {"id2label": {str(number): "a" for number in range(99)}}, "id2label: .{200}, expected different labels"),
+        ("Bert", {"id2label": {"0": "a", "2": "b"}}, "id2label: .*, expected labels numbered from 0"),
+        ("Bert", {"id2label": {"0": "a", "1": None}}, "id2label: .*, expected labels numbered from 0, none of them empty"),
+        ("Bert", {"id2label": {str(number): "" for number in range(99)}}, "id2label: .{200}, expected labels numbered"),
         ("Bert", {"id2label": None, "num_labels": "two"}, "num_labels: 'two', expected a whole number"),
         ("Bert", {"vocab_size": 100}, "the tokenizer has '.*' as number .*, config.json a vocab_size of 100"),
         ("Bert", {"num_attention_heads": 5}, "heads: 5 does not divide model_dim 48"),

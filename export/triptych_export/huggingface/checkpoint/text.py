@@ -272,8 +272,8 @@ def read_labels(folder: Folder, classes: int = 0) -> tuple[str, ...]:
         labels = {int(number): "" if label is None else " ".join(str(label).split()) for number, label in named.items()}
     except (AttributeError, ValueError) as error:
         raise folder.config_error(f"id2label: {named!r:.200}, expected labels by class number") from error
-    if sorted(labels) != list(range(len(labels))) or len({*labels.values(), ""}) <= len(labels):
-        raise folder.config_error(f"id2label: {named!r:.200}, expected different labels numbered from 0, none of them empty")
+    if sorted(labels) != list(range(len(labels))) or not all(labels.values()):
+        raise folder.config_error(f"id2label: {named!r:.200}, expected labels numbered from 0, none of them empty")
     return tuple(labels[number] for number in range(len(labels)))
 
 

@@ -91,11 +91,8 @@ def check_common(manifest: Manifest, needed: set[str], faults: list[str]) -> Non
 
 
 def check_names(name: str, values: tuple[str, ...], faults: list[str]) -> None:
-    """Note an empty list, and names that are blank or occur twice."""
+    """Note an empty list, and names that are blank; several classes may have one name, as in transformers."""
     if not values:
         faults.append(f"{name} is empty")
     if any(not value.strip() for value in values):
         faults.append(f"{name}: one is blank")
-    twice = sorted({value for value in values if values.count(value) > 1}) if len(set(values)) < len(values) else []
-    if twice:
-        faults.append(f"{name}: {twice[0]!r} occurs twice")
