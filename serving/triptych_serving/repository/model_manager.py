@@ -151,7 +151,8 @@ class ModelManager:
         for folder in chosen:
             await self._apply_policy(folder)
         if chosen and not self.registry.ready:
-            raise BundleError("no model can be served", [each.fault for each in self.registry.models if each.fault])
+            faults = dict.fromkeys(each.fault for each in self.registry.models if each.fault)
+            raise BundleError("no model can be served", list(faults))
 
     async def _load(self, name: str, version: str) -> list[ModelVersion]:
         folders = await self._refresh()
@@ -187,8 +188,7 @@ class ModelManager:
         Of the newest versions the first that load are served: one that fails is replaced by the next older one.
         """
         if folder.fault:
-            for entry in folder.versions:
-                self._versions.refuse(entry, folder.fault)
+            self._versions.refuse(folder.versions, folder.fault)
             self._versions.publish()
             return []
         tried, serving = [], 0

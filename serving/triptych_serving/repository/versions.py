@@ -7,7 +7,7 @@ Everything except loading and closing models runs in the event loop, and callers
 import asyncio
 import gc
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -126,14 +126,15 @@ class VersionTable:
             for version in versions:
                 version.labels = VersionPolicy(labels=labels).labels_of(version.entry.version)
 
-    def refuse(self, entry: VersionFolder, fault: str) -> None:
-        """Mark a version that cannot be served for a reason outside of its folder; a loaded model stays."""
-        version = self._known[entry.name, entry.version]
-        if version.fault != entry.shown(fault):
-            logger.error("model %s version %d: %s", entry.name, entry.version, fault)
-        version.fault, version.failed_stamp = entry.shown(fault), None
-        if version.model is None:
-            version.state = State.FAILED
+    def refuse(self, entries: Sequence[VersionFolder], fault: str) -> None:
+        """Mark the versions of a model that cannot be served for a reason outside of their folders; loaded models stay."""
+        versions = [self._known[entry.name, entry.version] for entry in entries]
+        if any(version.fault != version.entry.shown(fault) for version in versions):
+            logger.error("model %s: %s", entries[0].name, fault)
+        for version in versions:
+            version.fault, version.failed_stamp = version.entry.shown(fault), None
+            if version.model is None:
+                version.state = State.FAILED
 
     async def serve(self, entry: VersionFolder, patient: bool = False) -> bool:
         """Load a version as its folder is now; a loaded model serves meanwhile, and after a failure.

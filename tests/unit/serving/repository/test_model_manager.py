@@ -233,6 +233,19 @@ async def test_a_malformed_policy_fails_only_its_model(repository: Path) -> None
 
 
 @in_loop
+async def test_a_malformed_policy_is_reported_once_for_all_versions(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for version in (1, 2, 3):
+        add(repository, version)
+    set_policy(repository, versions="oldest")
+    with pytest.raises(BundleError) as error:
+        async with Bench(repository, ModelControl.NONE):
+            pass
+    fault = """versions is 'oldest', expected "latest", {"latest": N}, "all" or a list of versions, all of them at least 1"""
+    assert caplog.messages == [f"model m: {repository / 'm' / 'model.json'}: {fault}"]
+    assert error.value.faults == (f"m/model.json: {fault}",)
+
+
+@in_loop
 async def test_added_and_removed_versions_are_followed(repository: Path) -> None:
     add(repository, 1)
     async with Bench(repository) as bench:
