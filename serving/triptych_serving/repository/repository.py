@@ -15,7 +15,7 @@ from triptych_serving.repository.version_policy import FILE_NAME as POLICY_FILE
 
 logger = logging.getLogger(__name__)
 
-EMPTY = "no models here; expected <model>/<version>/bundle.json, the version a positive integer"
+LAYOUT = "<model>/<version>/bundle.json, the version a positive integer"
 BARE_GRAPH = (
     "an ONNX file alone cannot be served, it needs a manifest; `triptych export FILE --out models` makes one, of the file and "
     "the tokenizer and config.json beside it; serve that folder"
@@ -158,10 +158,10 @@ def _folder(path: Path, versions: tuple[VersionFolder, ...]) -> ModelFolder:
 
 def _list(root: Path) -> list[VersionFolder]:
     try:
+        if root.is_file():
+            raise RepositoryError(root, [BARE_GRAPH if root.suffix == ".onnx" else f"a file; name a folder of {LAYOUT}"])
         if not root.is_dir():
-            raise RepositoryError(
-                root, [BARE_GRAPH if root.suffix == ".onnx" and root.is_file() else "no such model repository"]
-            )
+            raise RepositoryError(root, ["no such model repository"])
         found = sorted(
             VersionFolder(model.name, int(version.name), version)
             for model in root.iterdir()
@@ -175,8 +175,13 @@ def _list(root: Path) -> list[VersionFolder]:
 
 
 def _empty(root: Path) -> RepositoryError:
+    model = root.resolve()
+    if (root / FILE_NAME).exists():
+        return RepositoryError(root, [f"a version of one model; name the folder of all models, {model.parent.parent}"])
+    if any(root.glob(f"[0-9]*/{FILE_NAME}")):
+        return RepositoryError(root, [f"one model; name the folder of all models, {model.parent}"])
     bare = any(not (graph.parent / FILE_NAME).exists() for graph in (*root.glob("*.onnx"), *root.glob("*/*.onnx")))
-    return RepositoryError(root, [BARE_GRAPH if bare else EMPTY])
+    return RepositoryError(root, [BARE_GRAPH if bare else f"no models here; expected {LAYOUT}"])
 
 
 def _subfolders(model: Path) -> list[Path]:

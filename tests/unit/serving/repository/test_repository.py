@@ -41,11 +41,22 @@ def test_a_label_of_a_missing_version_is_reported_once(repository: Path, caplog:
     assert caplog.messages == [f"{policy}: label 'canary' is of version 2, which does not exist"]
 
 
-@pytest.mark.parametrize("name", ["missing", "file"])
-def test_a_missing_repository_is_named(tmp_path: Path, name: str) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(RepositoryError, match=f"{name}: no such model repository"):
-        newest_versions(tmp_path / name)
+@pytest.mark.parametrize(
+    ("root", "problem"),
+    [
+        ("missing", "no such model repository"),
+        ("1/bundle.json", "a file; name a folder of <model>/<version>/bundle.json, the version a positive integer"),
+        ("1", "a version of one model; name the folder of all models, {above}"),
+        (".", "one model; name the folder of all models, {above}"),
+    ],
+)
+def test_what_is_no_repository_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, problem: str) -> None:
+    add(tmp_path, "models/m/1")
+    (tmp_path / "models/m/1/bundle.json").touch()
+    monkeypatch.chdir(tmp_path / "models/m")
+    with pytest.raises(RepositoryError) as error:
+        newest_versions(Path(root))
+    assert str(error.value) == f"{root}: {problem.format(above=tmp_path / 'models')}"
 
 
 @pytest.mark.parametrize(
@@ -54,13 +65,13 @@ def test_a_missing_repository_is_named(tmp_path: Path, name: str) -> None:
         ("model.onnx", "model.onnx", "an ONNX file alone cannot be served"),
         ("model.onnx", ".", "an ONNX file alone cannot be served"),
         ("m/model.onnx", ".", "an ONNX file alone cannot be served"),
-        ("m/1/model.onnx", "m/1", "no models here; expected <model>/<version>/bundle.json"),
+        ("m/named/model.onnx", "m", "no models here; expected <model>/<version>/bundle.json"),
     ],
 )
 def test_graphs_without_a_bundle_are_explained(tmp_path: Path, graph: str, root: str, problem: str) -> None:
     (tmp_path / graph).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / graph).touch()
-    if "/1/" in graph:
+    if "named" in graph:
         (tmp_path / graph).with_name("bundle.json").touch()
     with pytest.raises(RepositoryError, match=problem):
         newest_versions(tmp_path / root)
