@@ -11,6 +11,7 @@ from triptych_serving.rpc.direct_calls import RpcError
 
 OPTIONS = {"model": ("model", str), "raw_scores": ("raw_scores", bool), "truncate": ("truncate", bool)}
 RIGHT = {"truncation_direction": ("Right", "right")}  # only the end of a text is cut off
+SERVICES = {f"triptych.v1.{name}Service" for name in ("Embedding", "TextClassification", "Rerank")}  # of this API
 ERROR_TYPES = {400: "validation", 413: "validation", 429: "overloaded", 503: "unhealthy"}
 
 
@@ -67,10 +68,10 @@ async def info(call: HttpCall) -> dict[str, object]:
             "model_sha": None,
             "model_dtype": one.precision,
             "model_type": _model_type(one),
-            "max_input_length": one.max_source_tokens,
+            "max_input_length": one.max_source_tokens or None,
             "auto_truncate": False,
         }
-        for one in sorted(await call.ready_models(), key=lambda one: one.task == "translation")
+        for one in sorted(await call.ready_models(), key=lambda one: SERVICES.isdisjoint(one.services))
     ]
     return {**(models[0] if models else {}), "version": __version__, "sha": None, "docker_label": None, "models": models}
 

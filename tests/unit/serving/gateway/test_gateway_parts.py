@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import numpy as np
@@ -19,9 +19,9 @@ from google.protobuf import json_format
 from langcodes import Language
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych.v1 import text_generation_pb2, translation_pb2
-from triptych_serving.gateway import deepl, messages
-from triptych_serving.gateway.call import Json, parse_form, parse_object, peer_of
+from triptych.v1 import model_pb2, text_generation_pb2, translation_pb2
+from triptych_serving.gateway import deepl, messages, tei
+from triptych_serving.gateway.call import HttpCall, Json, parse_form, parse_object, peer_of
 from triptych_serving.gateway.connect import parse
 from triptych_serving.gateway.language_detection import TAG
 from triptych_serving.gateway.messages import fault_in, to_dict, to_json
@@ -52,6 +52,18 @@ from ..calls import in_loop
 def test_members_of_a_wrong_type_are_rejected(value: object, kind: type, problem: str) -> None:
     with pytest.raises(RpcError, match=f"^{problem.replace('[', '.').replace(']', '.')}$"):
         Json(name=value).take("name", kind)
+
+
+@in_loop
+async def test_models_without_a_longest_text_are_described_behind_those_that_embed_or_label() -> None:
+    async def ready_models() -> list[model_pb2.Model]:
+        services = [f"triptych.v1.{name}Service" for name in ("ImageClassification", "TextClassification")]
+        classifier = model_pb2.Model(name="b", task="text-classification", services=services[1:], max_source_tokens=64)
+        return [model_pb2.Model(name="a", task="image-classification", services=services[:1]), classifier]
+
+    info: Any = await tei.info(cast(HttpCall, SimpleNamespace(ready_models=ready_models)))
+    assert (info["model_id"], info["max_input_length"]) == ("b", 64)
+    assert [(one["model_id"], one["max_input_length"]) for one in info["models"]] == [("b", 64), ("a", None)]
 
 
 def test_integers_of_64_bits_and_any_size_are_taken_as_far_as_messages_hold_them() -> None:
