@@ -543,6 +543,10 @@ def test_deepl_client(served: Served, tmp_path: Path, monkeypatch: pytest.Monkey
     assert [one.code for one in client.get_source_languages()] == ["EN"]
     assert not client.get_usage().any_limit_reached
     assert (client.list_glossaries(), client.list_multilingual_glossaries()) == ([], [])
+    with pytest.raises(deepl.DeepLException, match="Bad request, message: glossaries are not stored here; "):
+        client.create_glossary("names", "en", "de", {"lease": "Leihe"})
+    with pytest.raises(deepl.DeepLException, match="glossaries are not stored here"):
+        client.create_multilingual_glossary("names", [])
     notes = "# Café\n\nI have a cat.\n"
     (tmp_path / "notes.md").write_text(notes)
     translated = client.translate_document_from_filepath(tmp_path / "notes.md", tmp_path / "out.md", target_lang="DE")

@@ -25,6 +25,10 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("context", "glossary_id", "style_id", "translation_memory_id", "output_format"), ("",)),
     **dict.fromkeys(("glossary_ids", "custom_instructions"), ("", [])),
 }
+NO_GLOSSARIES = (
+    "glossaries are not stored here; give terms with each document instead: `glossary` of the gRPC method TranslateDocument, "
+    "or `triptych translate-docs --glossary FILE`"
+)
 TAGGED = ("html", "xml")
 KEPT = 'translate="no"'  # the attribute of elements whose content stays
 LINE = "data-line"  # the attribute of elements <br> that stand for line breaks
@@ -65,6 +69,8 @@ async def glossary_pairs(call: HttpCall) -> dict[str, list[Any]]:
 
 async def glossaries(call: HttpCall) -> dict[str, list[Any]]:
     await call.ready_models()
+    if call.request.method == "POST":
+        raise invalid(NO_GLOSSARIES)
     return {"glossaries": []}
 
 
@@ -191,8 +197,8 @@ API = Api(
         ApiRoute("/v2/languages", languages, ("GET", "POST"), "List source or target languages."),
         ApiRoute("/v2/usage", usage, ("GET", "POST"), "Report usage, which is not limited."),
         ApiRoute("/v2/glossary-language-pairs", glossary_pairs, ("GET",), "List languages of glossaries: there are none."),
-        ApiRoute("/v2/glossaries", glossaries, ("GET",), "List glossaries: there are none."),
-        ApiRoute("/v3/glossaries", glossaries, ("GET",), "List glossaries of several languages: there are none."),
+        ApiRoute("/v2/glossaries", glossaries, ("GET", "POST"), "List glossaries: there are none."),
+        ApiRoute("/v3/glossaries", glossaries, ("GET", "POST"), "List glossaries of several languages: there are none."),
         ApiRoute("/v2/document", upload, summary="Translate a document."),
         ApiRoute("/v2/document/{id}", status, summary="Ask whether a document is translated."),
         ApiRoute("/v2/document/{id}/result", result, ("GET", "POST"), "Fetch a translated document."),
