@@ -414,6 +414,10 @@ def test_calls_of_functions(
     }
     response = openai_client.responses.create(**asked)
     assert [item.arguments for item in response.output] == [call.arguments]
+    allowed: Any = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "get_weather"}]}
+    others: Any = [{"type": "function", "name": "f"}, *flat]
+    response = openai_client.responses.create(**{**asked, "tools": others, "tool_choice": allowed})
+    assert [item.arguments for item in response.output] == [call.arguments]
     events = {event.type: event for event in openai_client.responses.create(**asked, stream=True)}
     assert events["response.function_call_arguments.done"].arguments == call.arguments
     assert "response.output_text.done" not in events

@@ -71,6 +71,7 @@ RULES = ("response_format", "structured_outputs", *GUIDED)
 OTHER_RULES: Mapping[str, tuple[Any, ...]] = dict.fromkeys(("grammar", "structural_tag"), ())
 ANY_OBJECT = {"json_schema": '{"type": "object"}'}
 TOOLS: Mapping[str, tuple[Any, ...]] = {"tools": ([],), "tool_choice": ("none", "auto")}  # of chats alone
+ALLOWED = "allowed_tools"  # type of a choice: some of the tools
 OLD_CALL: Mapping[str, tuple[Any, ...]] = {"function_call": ()}  # before there were tools
 # OpenAI's names, and those that other servers have added -> fields of DecodingOptions.
 OPTIONS: Mapping[str, tuple[str, type]] = {
@@ -422,7 +423,10 @@ def content_text(message: Json, name: str, kinds: Sequence[str]) -> str:
 
 
 def tool_fields(given: Json, holder: str = "") -> dict[str, Any]:
-    """Return the fields of functions that may be called; their member `holder` describes each, if it is not there itself."""
+    """Return the fields of functions that may be called; their member `holder` describes each, if it is not there itself.
+
+    If some of them are allowed, the model is told of these alone.
+    """
 
     def described(tool: Json) -> Json:
         return as_object(tool.get(holder), f"{tool.path}{holder}") if holder else tool
@@ -431,11 +435,20 @@ def tool_fields(given: Json, holder: str = "") -> dict[str, Any]:
     for tool in tools:
         if (kind := tool.get("type")) != "function":
             raise invalid(f"{tool.path}type: {shortened(kind, 40)} is not supported; function is")
-    if isinstance(choice := given.get("tool_choice"), dict):
-        choice = described(as_object(choice, "tool_choice")).take("name", str)
-    else:
-        choice = given.take("tool_choice", str, "")
-    return {"tools": [_tool(described(tool)) for tool in tools], "tool_choice": choice}
+    functions = [_tool(described(tool)) for tool in tools]
+    if not isinstance(given.get("tool_choice"), dict):
+        return {"tools": functions, "tool_choice": given.take("tool_choice", str, "")}
+    chosen = as_object(given["tool_choice"], "tool_choice")
+    if chosen.get("type") != ALLOWED:
+        return {"tools": functions, "tool_choice": described(chosen).take("name", str)}
+    allowed = as_object(chosen.get(ALLOWED), f"tool_choice.{ALLOWED}") if holder else chosen
+    if (mode := allowed.take("mode", str)) not in ("auto", "required"):
+        raise invalid(f"{allowed.path}mode: {shortened(mode, 40)} is not auto or required")
+    listed = [as_object(each, f"{allowed.path}tools[{index}]") for index, each in enumerate(allowed.take("tools", list))]
+    names = {described(each).take("name", str) for each in listed}
+    for name in sorted(names.difference(function.name for function in functions)):
+        raise invalid(f"{allowed.path}tools: {shortened(name, 40)} is not the name of one of the tools")
+    return {"tools": [function for function in functions if function.name in names], "tool_choice": mode}
 
 
 def _tool(function: Json) -> pb.Tool:

@@ -26,7 +26,7 @@ from triptych_serving.gateway.connect import parse
 from triptych_serving.gateway.language_detection import TAG
 from triptych_serving.gateway.messages import fault_in, to_dict, to_json
 from triptych_serving.gateway.open_inference import request_from, response_to
-from triptych_serving.gateway.openai import Answer, _events, error_body
+from triptych_serving.gateway.openai import Answer, _events, error_body, tool_fields
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
 from triptych_serving.gateway.translation import TranslatedDocument, language_names, translate_document
 from triptych_serving.rpc.direct_calls import RpcError
@@ -52,6 +52,30 @@ from ..calls import in_loop
 def test_members_of_a_wrong_type_are_rejected(value: object, kind: type, problem: str) -> None:
     with pytest.raises(RpcError, match=f"^{problem.replace('[', '.').replace(']', '.')}$"):
         Json(name=value).take("name", kind)
+
+
+@pytest.mark.parametrize("holder", ["function", ""])
+def test_calls_may_be_allowed_of_some_functions(holder: str) -> None:
+    """`holder` is the member that describes a function: there is one in chats, and none in the Responses API."""
+
+    def fields(mode: str, *names: str) -> tuple[list[str], str]:
+        functions = [{"name": name} for name in ("f", "g", "h")]
+        allowed = {"mode": mode, "tools": [_held({"name": name}, holder) for name in names]}
+        choice = {"type": "allowed_tools", **({"allowed_tools": allowed} if holder else allowed)}
+        found = tool_fields(Json(tools=[_held(each, holder) for each in functions], tool_choice=choice), holder)
+        return [tool.name for tool in found["tools"]], found["tool_choice"]
+
+    assert fields("required", "h", "f") == (["f", "h"], "required")
+    assert fields("auto", "g") == (["g"], "auto")
+    place = "tool_choice.allowed_tools" if holder else "tool_choice"
+    with pytest.raises(RpcError, match=f"^{place}.mode: 'none' is not auto or required$"):
+        fields("none", "g")
+    with pytest.raises(RpcError, match=f"^{place}.tools: 'x' is not the name of one of the tools$"):
+        fields("auto", "g", "x")
+
+
+def _held(function: dict[str, Any], holder: str) -> dict[str, Any]:
+    return {"type": "function", **({holder: function} if holder else function)}
 
 
 @in_loop
