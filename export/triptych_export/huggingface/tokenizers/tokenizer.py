@@ -30,6 +30,7 @@ EXTRA_IDS = 100  # of T5, unless tokenizer_config.json says otherwise
 BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
 PLAIN = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 ALBERT = {**BERT, "unk_token": "<unk>", "pad_token": "<pad>"}
+GPT2 = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 FAIRSEQ = {**PLAIN, "bos_token": "<s>", "sep_token": "</s>", "cls_token": "<s>", "mask_token": "<mask>"}
 
 
@@ -82,15 +83,15 @@ def decoder_tokenizer(folder: Folder) -> Tokenizer:
     Raises:
         SourceError: there is no tokenizer in the folder, or one that cannot be used.
     """
-    tokens = read_special_tokens(folder)
     if folder.has(FAST):
-        return fast_tokenizer(folder, tokens)
+        return fast_tokenizer(folder, read_special_tokens(folder))
+    tokens = read_special_tokens(folder, {role: special_token(name) for role, name in GPT2.items()})
     named = [name.removesuffix("Fast") for name in named_classes(folder)]
     if not (named[0] in GPT2_CLASSES if named else folder.model_type in GPT2_MODELS):
         _only_fast(folder, tokens)
     tokenizer = byte_level(folder, tokens)
-    first = tokens.name("bos_token")
-    if folder.members(CONFIG).get("add_bos_token") and first:
+    if folder.members(CONFIG).get("add_bos_token"):
+        first = tokens.name("bos_token")
         pair, ids = [first, "$A", first, "$B"], [(first, token_id(tokenizer, folder, first))]
         tokenizer.post_processor = processors.TemplateProcessing(single=pair[:2], pair=pair, special_tokens=ids)
     return tokenizer

@@ -405,6 +405,19 @@ def test_gpt2_may_begin_texts_with_a_token(tmp_path: Path, byte_files: Path, beg
     assert _ids(mine, PLAIN) == {line: theirs(line)["input_ids"] for line in PLAIN}
 
 
+def test_the_token_before_texts_of_gpt2_has_a_default(tmp_path: Path, byte_files: Path) -> None:
+    shutil.copytree(byte_files, tmp_path, dirs_exist_ok=True)
+    write_json(tmp_path / "config.json", {"model_type": "gpt2"})
+    write_json(tmp_path / "tokenizer_config.json", {"add_bos_token": True})
+    with pytest.raises(SourceError, match=r"the special token '<\|endoftext\|>' is not in the tokenizer's vocabulary"):
+        decoder_tokenizer(Folder(tmp_path))
+    ids = json.loads((tmp_path / "vocab.json").read_text())
+    write_json(tmp_path / "vocab.json", {"<|endoftext|>" if name == "<s>" else name: number for name, number in ids.items()})
+    theirs, mine = transformers.GPT2Tokenizer.from_pretrained(tmp_path), decoder_tokenizer(Folder(tmp_path))
+    assert _ids(mine, PLAIN) == {line: theirs(line)["input_ids"] for line in PLAIN}
+    assert mine.encode("").ids == [ids["<s>"]]
+
+
 def test_bart_appends_the_end_token(tmp_path: Path, byte_files: Path) -> None:
     shutil.copytree(byte_files, tmp_path, dirs_exist_ok=True)
     write_json(tmp_path / "config.json", {"model_type": "bart"})
