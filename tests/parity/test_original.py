@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM
 
 from triptych_export.errors import ParityError
@@ -13,6 +14,7 @@ from triptych_export.huggingface.folder import Folder
 from triptych_export.original import compare_with_original
 
 from ..fixtures.huggingface import small_model
+from .test_huggingface_heads import EUROBERT
 from .test_huggingface_images import QUICK, save
 from .test_huggingface_images import build as build_images
 from .test_huggingface_text import (
@@ -28,6 +30,7 @@ from .test_huggingface_text import (
     PRE_ROBERTA,
     ROBERTA,
     XL,
+    Family,
     build,
 )
 from .text_checkpoints import save_checkpoint
@@ -71,6 +74,26 @@ def test_other_weights_are_found(kind: str, tmp_path: Path, monkeypatch: pytest.
         compare_with_original(folder, loaded)
     if kind == "bart":
         check_other_outcomes(folder, loaded, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "table", "output"),
+    [
+        (BERT, "ForPreTraining", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
+        (ROBERTA, "ForMaskedLM", "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"),
+        (EUROBERT, "ForMaskedLM", "model.embed_tokens.weight", "lm_head.weight"),
+    ],
+    ids=lambda each: each.name if isinstance(each, Family) else "",
+)
+def test_two_different_tables_are_not_tied(family: Family, head: str, table: str, output: str, tmp_path: Path) -> None:
+    save_checkpoint(build(family, head, tie_word_embeddings=True), family.tokenizer(), tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    for factor, tied in ((1, True), (2, False)):
+        both = {**weights, output: factor * weights[table]}
+        save_file(both, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        loaded = load(Folder(tmp_path))
+        assert loaded.model.config.tied == tied
+        assert " outputs as in transformers 5." in compare_with_original(Folder(tmp_path), loaded)
 
 
 def check_other_outcomes(folder: Folder, different: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from tokenizers import Tokenizer
 
 from triptych_export.generation_source import GenerationSource
@@ -18,7 +17,7 @@ from triptych_export.huggingface.checkpoint.chat_inputs import Scored, read_scor
 from triptych_export.huggingface.checkpoint.config import BARE, ENCODER, MASKED, TEXT, TOKENS, check_architecture, flag
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
 from triptych_export.huggingface.checkpoint.languages import model_name
-from triptych_export.huggingface.checkpoint.mapping import Change, Rule, load_rules, make_model
+from triptych_export.huggingface.checkpoint.mapping import Change, Rule, is_one_matrix, load_rules, make_model
 from triptych_export.huggingface.checkpoint.sentence_transformers import (
     POOLINGS_OF_DECODERS,
     classifier_settings,
@@ -113,15 +112,16 @@ def load_states(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
     padding = folder.config.get("pad_token_id", PADS.get(folder.model_type))
     ids |= {"skipped_id": padding} if head == TEXT and not scored else {"pooling": LAST}
 
+    weights = open_weights(folder.path)
+
     def make() -> EncoderModel:
-        tied = head != MASKED or flag(folder, "tie_word_embeddings", mapping.tied)
+        tied = head != MASKED or _is_tied(folder, mapping, weights)
         config = GptEncoderConfig(**{**_members(folder, mapping, tied), **ids})
         return make_bert(HEADS[head], config, len(labels), head == TEXT and is_independent(folder, len(labels)))
 
     model = make_model(folder, make)
     assert isinstance(model.config, GptEncoderConfig)
     rules = [rule.under("bert.gpt") for rule in _rules(folder, mapping, model.config, output=scored is not None)]
-    weights = open_weights(folder.path)
     heads = [_score_rule(folder, mapping, model.config, scored, weights)] if scored else mapping.heads.get(head, ())
     ignored = (*mapping.ignored, OUTPUT, *(() if head in (TEXT, TOKENS) else ("score.*", "classifier.*", "dense.*")))
     load_rules(model, weights, [*heads, *rules], ignored, mapping.prefixes)
@@ -143,12 +143,9 @@ def _score_rule(folder: Folder, mapping: DecoderMapping, config: GptConfig, scor
 
 
 def _is_tied(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> bool:
-    """Tell whether embedding and output share one matrix: as in transformers 5, not if there are two different ones."""
-    if not flag(folder, "tie_word_embeddings", mapping.tied):
-        return False
-    suffixes = tuple(f"{name}.weight" for rule in mapping.rules if rule.ours in TABLES for name in (*rule.theirs, *rule.others))
-    tables = [weights.tensor(name) for name in weights if name.endswith(suffixes)]
-    return all(torch.equal(tables[0], table) for table in tables[1:])
+    """Tell whether embedding and output share one matrix."""
+    tables = [rule for rule in mapping.rules if rule.ours in TABLES]
+    return flag(folder, "tie_word_embeddings", mapping.tied) and is_one_matrix(weights, tables)
 
 
 def _members(folder: Folder, mapping: DecoderMapping, tied: bool) -> dict[str, Any]:

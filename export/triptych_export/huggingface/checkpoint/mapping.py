@@ -112,6 +112,16 @@ def make_model(folder: Folder, make: Callable[[], Model]) -> Model:
         raise folder.config_error(str(error)) from error
 
 
+def is_one_matrix(weights: StoredWeights, rules: Sequence[Rule]) -> bool:
+    """Tell whether an embedding and the output that is tied to it are one: as in transformers 5, not if two differ.
+
+    `rules` are those of both; they, or their modules, give all names under which one may be stored.
+    """
+    names = {f"{name.removesuffix('.weight')}.weight" for rule in rules for name in (*rule.theirs, *rule.others)}
+    tables = [weights.tensor(name) for name in weights if name.endswith(tuple(names))]
+    return all(torch.equal(tables[0], table) for table in tables[1:])
+
+
 def load_rules(
     model: nn.Module, weights: StoredWeights, rules: Sequence[Rule], ignored: Sequence[str] = (), prefixes: Sequence[str] = ()
 ) -> None:

@@ -21,7 +21,7 @@ from triptych_export.huggingface.checkpoint.config import (
     TOKENS,
     integer,
 )
-from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules, make_model
+from triptych_export.huggingface.checkpoint.mapping import Rule, is_one_matrix, load_rules, make_model
 from triptych_export.huggingface.checkpoint.sentence_transformers import (
     SentenceSettings,
     classifier_settings,
@@ -45,6 +45,7 @@ from triptych_training.models.gpt_encoder import LAST, GptEncoder
 from triptych_training.models.rotary import Rotary
 
 POSITIONS = "max_position_embeddings"
+TABLES = ("bert.embedding.tokens.weight", "masked_token.projection.weight")  # our names of embedding and output
 SHOWN = 8  # special tokens on the card
 SETFIT_HEAD = "model_head.pkl"
 RELEVANCE = "relevance"  # label of rerankers without one
@@ -195,8 +196,11 @@ def load_text(folder: Folder, mapping: TextMapping) -> TextCheckpoint:
     independent = head == TEXT and is_independent(folder, len(labels))
     options = len(labels), independent, head == PRETRAINING
     model = make_model(folder, lambda: make_bert(HEADS[head], mapping.config(folder, special), *options))
-    rules = [*mapping.encoder_rules(model.config), *mapping.heads[head]]
-    load_rules(model, open_weights(folder.path), rules, mapping.ignored, mapping.prefixes)
+    rules, weights = [*mapping.encoder_rules(model.config), *mapping.heads[head]], open_weights(folder.path)
+    if model.config.tied and not is_one_matrix(weights, [rule for rule in rules if rule.ours in TABLES]):
+        config = replace(model.config, tied=False)
+        model = make_model(folder, lambda: make_bert(HEADS[head], config, *options))
+    load_rules(model, weights, rules, mapping.ignored, mapping.prefixes)
     return assemble(folder, model, tokenizer, sentences or classifier_settings(folder), labels)
 
 
