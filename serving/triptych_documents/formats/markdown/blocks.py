@@ -26,7 +26,11 @@ from triptych_documents.interruption import checkpoint
 
 _PIPE = re.compile(r"(?<!\\)\|")
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*")
-FRONT = re.compile(r"(---|\+\+\+)[ \t]*(?>\r\n|\n|\r)(?P<body>(?:[^\r\n]*+(?>\r\n|\n|\r))*?)(?:\1|\.\.\.)[ \t]*(?=\r|\n|$)")
+# In YAML, whose beginning is the first group, or in Hugo's TOML, which blank lines may precede.
+FRONT = re.compile(
+    r"(?:(---)|\s*+\+\+\+)[ \t]*(?>\r\n|\n|\r)(?P<body>(?:[^\r\n]*+(?>\r\n|\n|\r))*?)"
+    r"(?(1)(?:---|\.\.\.)|\+\+\+)[ \t]*(?=\r|\n|$)"
+)
 _LINE_END = re.compile(r"\r\n|\r")
 # A content tab of MkDocs is read as an admonition, which has the same syntax. No line becomes another one.
 _TAB = re.compile(r"^([ \t]*)===[+!]*(?=[ ]+\"[^\"\r\n]+\"[ \t]*\r?$)", re.MULTILINE)

@@ -143,7 +143,7 @@ def _parsed(text: str, encoding: Encoding) -> MarkdownDocument:
         if parts:
             where = lines.where(content.offsets[parts[0].start])
             sites.append(_slot(text, lines, content, parts, Unit(pieces_of(parts), where), blocks.references))
-    if (front := FRONT.match(text)) and front[1] == "---":
+    if (front := FRONT.match(text)) and front[1]:
         sites += _front_matter(front, lines)
     for span in blocks.html:
         document = _html(text[slice(*span)])

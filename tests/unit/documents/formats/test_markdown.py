@@ -477,7 +477,17 @@ def test_titles_of_front_matter_are_translated() -> None:
     assert translated("markdown", plain, "---") == plain.replace("One page", '"---"')
 
 
-@pytest.mark.parametrize("front", ["+++\r\ntitle: x\r\n+++", "---\n---", "---\ntitle: {{ page }} x\n---", "---\ntitle: 5\n..."])
+@pytest.mark.parametrize(
+    "front",
+    [
+        "+++\r\ntitle: x\r\n+++",
+        '+++\ntext = """\nA cat.\n...\n"""\n\n[b]\nc = 1\n+++',
+        '\n \n+++\ntitle = "x"\n+++',
+        "---\n---",
+        "---\ntitle: {{ page }} x\n---",
+        "---\ntitle: 5\n...",
+    ],
+)
 def test_other_front_matter_is_not_translated(front: str) -> None:
     assert texts(read("markdown", f"{front}\n\nText\n")) == ["Text"]
 
