@@ -99,7 +99,9 @@ def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
     # Not float() of the loaded model: positions that are computed while a half-precision checkpoint is loaded would be rounded.
     options: dict[str, Any] = {"dtype": torch.float32, "local_files_only": True}
     if folder.path.is_file():  # GGUF
-        return getattr(transformers, name).from_pretrained(folder.path.parent, gguf_file=folder.path.name, **options).eval()
+        # Its own reader leaves out members, such as the scaling of rotary positions and the windows of some families.
+        options |= {"gguf_file": folder.path.name, "config": transformers.AutoConfig.for_model(**folder.config.whole)}
+        return getattr(transformers, name).from_pretrained(folder.path.parent, **options).eval()
     return getattr(transformers, name).from_pretrained(folder.path, **options).eval()
 
 

@@ -24,6 +24,7 @@ from triptych_export.huggingface.architectures.decoder_config import LOCAL
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.gguf import open_gguf
+from triptych_export.original import compare_with_original
 from triptych_export.parity.generation import check_generation, draw_prompts, open_decoder, score
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import FILE_NAME
@@ -357,6 +358,7 @@ GGUF_CHANGES: dict[str, dict[str, Any]] = {
     "lfm2": {"block_auto_adjust_ff_dim": False, **PLAIN},
     "gemma3": {"query_pre_attn_scalar": 10, "num_hidden_layers": 6, "sliding_window_pattern": 6},
 }
+UNREAD = ("gemma", "granite", "olmo2")  # GGUF files that transformers does not read
 
 
 @pytest.mark.parametrize("family", GGUF_CHANGES)
@@ -366,6 +368,7 @@ def test_a_gguf_file_is_read(family: str, tmp_path: Path) -> None:
     path = write_gguf(family, model, tmp_path)
     loaded = load(open_gguf(path))
     assert isinstance(loaded, GenerationSource)
+    assert (" outputs as in transformers 5." in compare_with_original(open_gguf(path), loaded)) == (family not in UNREAD)
     ids = torch.randint(0, 352, (1, 30))
     torch.testing.assert_close(loaded.model(ids), model(ids).logits[..., :352], atol=5e-5, rtol=1e-4)
     expected = load_decoder(tmp_path / "checkpoint").tokenizer
@@ -375,6 +378,20 @@ def test_a_gguf_file_is_read(family: str, tmp_path: Path) -> None:
         assert loaded.tokenizer.encode(text).ids == expected.encode(text).ids
     assert (loaded.ends, loaded.start, loaded.template) == ((2,), 1, "{{ messages }}")
     assert generation_manifest(loaded)["generation"]["max_length"] == min(256, loaded.model.config.max_positions)
+
+
+@pytest.mark.parametrize("kind", ["linear", "llama3"])
+@torch.inference_mode()
+def test_scaled_positions_of_a_gguf_file_are_as_in_transformers(kind: str, tmp_path: Path) -> None:
+    """Its own reader leaves the scaling out."""
+    limits = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8_192}
+    rope = {"rope_type": kind, "factor": 8.0, "rope_theta": 500_000.0, **(limits if kind == "llama3" else {})}
+    model = small_decoder("llama", tmp_path / "checkpoint", tie_word_embeddings=True, **{**PLAIN, "rope_parameters": rope})
+    folder = open_gguf(write_gguf("llama", model, tmp_path))
+    loaded, ids = load(folder), torch.randint(0, 352, (1, 30))
+    assert isinstance(loaded, GenerationSource)
+    torch.testing.assert_close(loaded.model(ids), model(ids).logits[..., :352], atol=5e-5, rtol=1e-4)
+    assert " outputs as in transformers 5." in compare_with_original(folder, loaded)
 
 
 def write_gguf(family: str, model: Any, folder: Path) -> Path:
@@ -392,6 +409,9 @@ def write_gguf(family: str, model: Any, folder: Path) -> Path:
     writer.add_head_count_kv([shared * (kind != "conv") for kind in kinds] if family == "lfm2" else shared)
     writer.add_layer_norm_rms_eps(config.norm_eps if family == "lfm2" else config.rms_norm_eps)
     write_options(writer, family, config)
+    if config.rope_parameters.get("rope_type") == "llama3":
+        plain = config.rope_parameters["rope_theta"] ** -(torch.arange(0, config.head_dim, 2) / config.head_dim)
+        writer.add_tensor("rope_freqs.weight", (plain / model.model.rotary_emb.inv_freq).numpy())
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
@@ -436,9 +456,10 @@ def write_options(writer: Any, family: str, config: Any) -> None:
     if family == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    if family == "gemma3":
+    if rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
+    if family == "gemma3":
         writer.add_float32("gemma3.rope.freq_base_swa", config.rope_parameters["sliding_attention"]["rope_theta"])
     if family == "lfm2":
         writer.add_uint32("lfm2.shortconv.l_cache", config.conv_L_cache)

@@ -203,12 +203,16 @@ class GgufFolder(Folder):
                 raise SourceError(f"{self.path}: {kind}.rope.dimension_count: {rotated} is not {size}")
             members["partial_rotary_factor"] = rotated / size
         if (scaling := given.get("rope.scaling.type", "none")) != "none":
-            members["rope_scaling"] = {"type": scaling, "factor": given.get("rope.scaling.factor")}
+            members["rope_scaling"] = {"rope_type": scaling, "factor": given.get("rope.scaling.factor")}
         tensors = {tensor.name: tensor for tensor in self.reader.tensors}
         if DIVISORS in tensors:
             members["rope_scaling"] = self._llama3(torch.tensor(tensors[DIVISORS].data), members, size)
         if factors := {ours: tensors[theirs].data.tolist() for ours, theirs in FACTORS.items() if theirs in tensors}:
-            members["rope_scaling"] = {"type": "longrope", "attention_factor": members.pop("attention_factor", None), **factors}
+            members["rope_scaling"] = {
+                "rope_type": "longrope",
+                "attention_factor": members.pop("attention_factor", None),
+                **factors,
+            }
         ends = [self._special(name) for name in ("eos", "eot")]
         return Members(
             {
