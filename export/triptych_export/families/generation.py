@@ -39,11 +39,12 @@ from triptych_export.parity.generation import (
     score,
     speeds,
 )
-from triptych_export.quantization.calibration import calibrate
+from triptych_export.quantization.calibration import blocked_linears, calibrate, calibrate_blocks
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.manifest import FP16, IMAGE_GENERATION, INT8, TEXT_GENERATION, TRANSLATION, WITH_INT8_CACHES
+from triptych_serving.bundle.manifest import FP16, IMAGE_GENERATION, INT4, INT8, TEXT_GENERATION, TRANSLATION, WITH_INT8_CACHES
 from triptych_serving.decoding.logits_processor import single_tokens
+from triptych_training.models.gpt import Gpt
 
 TEMPLATE, COLOURS = "chat_template.jinja", "clusters.npy"
 MOST_PROMPTS, FEWEST_PROMPTS, WORK = 100, 32, 10_000_000_000  # parameters times prompts: some minutes
@@ -136,7 +137,7 @@ class GenerationFamily:
 def write_generation(
     source: GenerationSource, folder: Path, say: Say, samples: Sequence[list[int]], precisions: Sequence[str]
 ) -> Sequence[list[int]]:
-    """Write graphs, tokenizer or colours, chat template and a first manifest; int8 is calibrated with `samples`.
+    """Write graphs, tokenizer or colours, chat template and a first manifest; int8 and int4 are calibrated with `samples`.
 
     Returns the samples. If there are none, but precisions to compare with fp32, they are texts that the model writes: random
     tokens would be further from what it will read (Liu et al. 2023, LLM-QAT).
@@ -150,15 +151,18 @@ def write_generation(
         np.save(folder / COLOURS, source.colours)
     banned = tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
     settings = GraphSettings(suppressed=banned, edits_last=True, renormalizes=bool(source.generation.get("renormalize", False)))
-    # One trace gives all graphs but int8, whose model is calibrated, and float16.
-    own = (INT8, FP16)
+    # One trace gives all graphs but float16 and those of calibrated models: int8, and int4 if its weights had more than 4 bits.
     traced = [each for each in precisions if each not in WITH_INT8_CACHES.values()]
+    own = {INT8, FP16}
+    if INT4 in traced and isinstance(source.model, Gpt) and any(blocked_linears(source.model)):
+        own.add(INT4)
     groups = [[each for each in traced if each not in own], *([each] for each in traced if each in own)]
     for alike in filter(None, groups):
         model = source.model
-        if alike == [INT8] and not isinstance(model, OnnxGpt):
-            say(f"calibrating int8 with {len(samples)} texts")
-            model = calibrate(model, [(torch.tensor([ids]),) for ids in samples], WEIGHT_BITS)
+        if alike[0] in own - {FP16} and not isinstance(model, OnnxGpt):
+            say(f"calibrating {alike[0]} with {len(samples)} texts")
+            given = [(torch.tensor([ids]),) for ids in samples]
+            model = calibrate(model, given, WEIGHT_BITS) if alike == [INT8] else calibrate_blocks(model, given)
         say(f"tracing the graphs of {', '.join(alike)}")
         prepared = model if isinstance(model, OnnxGpt) else fuse_norms(fold_gpt(model))
         weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in alike}

@@ -1,6 +1,6 @@
-"""Calibration of int8: one scale for each projection's input, so that no row's result depends on other rows.
+"""Calibration of int8 and int4: the model reads samples, and the inputs of its projections are recorded.
 
-The model reads samples, and the inputs of its projections are recorded. Four steps follow for each of them:
+For int8, four steps follow for each of them, so that no row's result depends on other rows:
 
 1. Channels that are much larger than the others are balanced as in SmoothQuant (Xiao et al. 2023): divided by a factor that the
    weights take over. The division costs nothing, since it goes into the layer before: a norm, or the projection that gives the
@@ -13,20 +13,25 @@ The model reads samples, and the inputs of its projections are recorded. Four st
    are correlated (Frantar et al. 2022, GPTQ). It more than makes up for what one scale for all rows loses.
 
 The scales of int8 key-value caches come from the same sentences: one for each channel of each head, up to its largest value.
+Of int4, weights are rounded as in the fourth step, to the multiples of a step that each block of channels has.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.input_scales import InputScale, set_input_scale
-from triptych_export.graphs.weight_folding import Module, frozen, set_cache_scales, shallow_copy
+from triptych_export.graphs.weight_folding import Module, cache_head_dim, frozen, set_cache_scales, shallow_copy
 from triptych_export.quantization.dynamic import LARGEST
-from triptych_export.quantization.functions import LEVELS
+from triptych_export.quantization.four_bit import LEVELS as FOUR_BIT_LEVELS
+from triptych_export.quantization.four_bit import is_rounded, round_blocks
+from triptych_export.quantization.functions import FOUR_BIT_BLOCK, LEVELS
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.blocks import EncoderLayer, FeedForward, Residual
 from triptych_training.models.gpt import Gpt, GptLayer
@@ -40,7 +45,6 @@ STRENGTHS = (0.0, 0.25, 0.5, 0.75)  # 0.5 is SmoothQuant's usual exponent
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
 CLEAR_GAIN = 0.9  # balance only if it leaves less than this share of the error
 DAMPING = 0.01  # of the channels' second moments, relative to their mean
-BLOCK = 128  # channels rounded before all later ones are corrected
 WIDEST = 4_096  # channels; the weights of a wider input are rounded one by one, since the others' correction takes too long
 OUTPUTS = 8_192  # rounded at a time, to save memory
 COARSE = 1e-3  # share of a product's energy that may be lost with one scale; with 7 bits, the weights cost about 3e-4
@@ -95,7 +99,7 @@ def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits:
         # activations): one scale for all rows loses the others, or cuts these off.
         by_row = isinstance(model, Gpt)
         scale = None if by_row else choose_scale(record, linear.weight, static="query_key_value" in name)
-        linear.weight = frozen(round_weights(linear.weight, record.rows, limit))
+        linear.weight = frozen(round_weights(linear.weight, record.rows, partial(StepGrid, limit=limit)))
         if scale is not None:
             set_input_scale(linear, scale)
     if isinstance(model, Gpt | Transformer) and isinstance(result, Gpt | Transformer):
@@ -104,6 +108,28 @@ def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits:
         width = linears[projection].out_features // (3 if isinstance(attention, SelfAttention) else 2)
         set_cache_scales(attention, largest[projection][-2 * width :])
     return result
+
+
+@torch.no_grad()
+def calibrate_blocks(model: Gpt, samples: Sequence[tuple[Tensor, ...]]) -> Gpt:
+    """Copy a decoder-only model for the tracing of int4 graphs: weights are rounded to blocks, which `four_bit` recognizes.
+
+    Arguments as for `calibrate`. The projection to the vocabulary stays as it is, as do weights that were rounded before.
+    """
+    records, _ = _record(model, samples)
+    result = shallow_copy(model)
+    for name, linear in blocked_linears(result):
+        linear.weight = frozen(round_weights(linear.weight, records.pop(name).rows, BlockGrid))
+    return result
+
+
+def blocked_linears(model: Gpt) -> Iterator[tuple[str, nn.Linear]]:
+    """List the projections whose weights `calibrate_blocks` rounds."""
+    pads = cache_head_dim(model) != model.config.attention.head_dim  # heads, which moves weights to other blocks
+    for name, linear in _linears(model):
+        fits = linear.in_features % FOUR_BIT_BLOCK == 0 and not (pads and name.endswith("attention.output"))
+        if linear is not model.projection and fits and not is_rounded(linear.weight.detach().numpy()):
+            yield name, linear
 
 
 def _tie_embeddings(model: Gpt | Transformer, result: Gpt | Transformer) -> None:
@@ -213,18 +239,75 @@ def _product_error(record: Record, factors: Tensor, weight: Tensor, limit: int) 
     return _share(found - balanced.rows @ weight.T, balanced.rows @ weight.T)
 
 
-def round_weights(weight: Tensor, rows: Tensor, limit: int) -> Tensor:
-    """Round `[N, K]` weights to multiples of a step for each output, whose largest one is exactly `limit` steps.
+class Grid(Protocol):
+    """What the weights of a projection are rounded to, one input channel after the other."""
+
+    together: int  # channels that are rounded before all later ones are corrected
+
+    def rounded(self) -> Tensor:
+        """Round each weight by itself, `[N, K]`."""
+
+    def begin(self, weights: Tensor) -> None:
+        """Fit the grid to the next channels, `[together, N]`."""
+
+    def round(self, channel: int, weights: Tensor) -> Tensor:
+        """Round the weights of a channel, `[N]`."""
+
+
+class StepGrid:
+    """Multiples of one step for each output of `[N, K]` weights, whose largest one is exactly `limit` steps."""
+
+    together = 128
+
+    def __init__(self, weight: Tensor, limit: int) -> None:
+        self._weight, self._limit, self._steps = weight, limit, _steps(weight, limit)
+        self._largest = weight.sign() * limit * self._steps
+        self._peaks = weight.abs().argmax(1)  # stay as they are, so that the steps can be told from the result
+
+    def rounded(self) -> Tensor:
+        return _rounded(self._weight, self._steps)
+
+    def begin(self, weights: Tensor) -> None:
+        pass
+
+    def round(self, channel: int, weights: Tensor) -> Tensor:
+        step = self._steps[:, 0]
+        rounded = (weights / step).round().clamp(-self._limit, self._limit) * step
+        return torch.where(self._peaks == channel, self._largest[:, channel], rounded)
+
+
+class BlockGrid:
+    """Sixteen values at equal distances for each block of channels of each output, one of them 0."""
+
+    together = FOUR_BIT_BLOCK
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight = weight
+
+    def rounded(self) -> Tensor:
+        return torch.from_numpy(round_blocks(self._weight.numpy())[0])
+
+    def begin(self, weights: Tensor) -> None:
+        _, scales, zeros = round_blocks(weights.T.numpy())
+        self._scale, self._zero = torch.from_numpy(scales[:, 0]), torch.from_numpy(zeros[:, 0])
+
+    def round(self, channel: int, weights: Tensor) -> Tensor:
+        integers = (weights / self._scale + self._zero).round().clamp(0, FOUR_BIT_LEVELS)
+        return (integers - self._zero) * self._scale
+
+
+def round_weights(weight: Tensor, rows: Tensor, make_grid: Callable[[Tensor], Grid]) -> Tensor:
+    """Round `[N, K]` weights.
 
     Corrected weights are taken where their products are better than those of plain rounding, on rows that did not correct them.
     """
     factor = None if weight.shape[1] > WIDEST else _inverse_factor(rows[::2])
     result = torch.empty_like(weight)
     for exact, rounded in zip(torch.split(weight, OUTPUTS), torch.split(result, OUTPUTS), strict=True):
-        steps = _steps(exact, limit)
-        rounded.copy_(_rounded(exact, steps))
+        grid = make_grid(exact)
+        rounded.copy_(grid.rounded())
         if factor is not None:
-            corrected = _correct(exact, steps, factor, limit)
+            corrected = _correct(exact, grid, factor)
             better = _errors(corrected - exact, rows[1::2]) < _errors(rounded - exact, rows[1::2])
             rounded[better] = corrected[better]
     return result
@@ -246,17 +329,16 @@ def _inverse_factor(rows: Tensor) -> Tensor:
     return factor
 
 
-def _correct(weight: Tensor, steps: Tensor, factor: Tensor, limit: int) -> Tensor:
+def _correct(weight: Tensor, grid: Grid, factor: Tensor) -> Tensor:
     """Round the channels of `[N, K]` weights in turn; each error is passed on to the later ones."""
-    rest, step = weight.T.contiguous(), steps[:, 0]  # transposed: a channel is a row of memory
-    result, largest = torch.empty_like(rest), weight.sign() * limit * steps
-    peaks = weight.abs().argmax(1)  # stay as they are, so that the steps can be told from the result
-    for start in range(0, len(rest), BLOCK):
-        stop = min(start + BLOCK, len(rest))
+    rest = weight.T.contiguous()  # transposed: a channel is a row of memory
+    result = torch.empty_like(rest)
+    for start in range(0, len(rest), grid.together):
+        stop = min(start + grid.together, len(rest))
         errors = torch.empty(stop - start, rest.shape[1])
+        grid.begin(rest[start:stop])
         for channel in range(start, stop):
-            rounded = (rest[channel] / step).round().clamp(-limit, limit) * step
-            result[channel] = torch.where(peaks == channel, largest[:, channel], rounded)
+            result[channel] = grid.round(channel, rest[channel])
             errors[channel - start] = error = (rest[channel] - result[channel]) / factor[channel, channel]
             rest[channel + 1 : stop].addr_(factor[channel, channel + 1 : stop], error, alpha=-1)
         rest[stop:].addmm_(factor[start:stop, stop:].T, errors, alpha=-1)

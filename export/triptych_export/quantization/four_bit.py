@@ -4,8 +4,8 @@ A step over few rows waits for weights, of which there are little more than half
 rounded to 8 bits, each block of each row for itself. Gathered tables and the projection to the vocabulary are int8, as
 `dynamic` makes them.
 
-Weights that were rounded to blocks of 4 bits before, as those of many GGUF files, are kept as they are: something is added to
-all weights of a block, since its zero point need not be a whole number (`functions.block_product`).
+Weights that were rounded to blocks of 4 bits before, by `calibration` or in many GGUF files, are kept as they are. If zero
+points are no whole numbers, something is added to all weights of a block instead (`functions.block_product`).
 """
 
 from collections.abc import Callable, Iterator
@@ -25,9 +25,11 @@ BLOCK = FOUR_BIT_BLOCK
 LEVELS = 15
 MIDDLE = 8  # MatMulNBits' zero point, if none is given
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)  # of a block's range; the one with the smallest square error is taken
-STEPS = range(LEVELS, 4, -1)  # from the lowest to the highest weight of a block that was rounded before; chosen likewise
+STEPS = range(1, LEVELS + 1)  # from the lowest to the highest weight of a block that was rounded before; the fewest are taken
 SAMPLE = 256  # columns by which a matrix is recognized as rounded before
 KEPT = 0.01  # share of the square error that is left then
+WHOLE = 1e-3  # largest distance of a zero point from a whole number
+EXACT = 1e-12  # share of a block's energy below which an error is one of float32
 Bytes = NDArray[np.uint8]
 
 
@@ -88,16 +90,30 @@ class Blocks:
 
 def quantize_blocks(matrix: Floats) -> Blocks:
     """Quantize `[N, K]` to integers `[N, blocks, BLOCK / 2]`, and zero points `[N, blocks / 2]` or summands."""
-    sample = matrix[:: -(-len(matrix) // SAMPLE)]
-    error, rounded = (_quantize_rows(sample, choices).error for choices in (_shrinks, _steps))
-    kept = rounded <= KEPT * error and matrix.shape[1] % BLOCK == 0
     step = max(1, AT_ONCE // max(1, matrix.shape[1]))
-    choices = _steps if kept else _shrinks
+    choices = _steps if is_rounded(matrix) else _shrinks
     parts = [_quantize_rows(matrix[start : start + step], choices) for start in range(0, len(matrix), step)]
     values, scales, zeros = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "scales", "zeros"))
-    if kept:
-        return Blocks(_pack(values), scales, None, np.ascontiguousarray(((MIDDLE - zeros) * scales).T))
-    return Blocks(_pack(values), scales, _pack(zeros.astype(np.uint8)), None)
+    whole = np.rint(zeros)
+    shift = np.clip(-whole, 0, LEVELS).astype(np.uint8)  # of blocks whose weights have one sign: zero points are not below 0
+    shifted = values + shift[..., None]
+    if np.abs(zeros - whole).max() <= WHOLE and max(shifted.max(), whole.max()) <= LEVELS:
+        return Blocks(_pack(shifted), scales, _pack((whole + shift).astype(np.uint8)), None)
+    return Blocks(_pack(values), scales, None, np.ascontiguousarray(((MIDDLE - zeros) * scales).T))
+
+
+def is_rounded(matrix: Floats) -> bool:
+    """Tell, by a part of `[N, K]`, whether each block has at most 16 different weights, at equal distances."""
+    sample = matrix[:: -(-len(matrix) // SAMPLE)]
+    error, rounded = (_quantize_rows(sample, choices).error for choices in (_shrinks, _steps))
+    return rounded <= KEPT * error and matrix.shape[1] % BLOCK == 0
+
+
+def round_blocks(matrix: Floats) -> tuple[Floats, Floats, Floats]:
+    """Round `[N, K]`, K a multiple of BLOCK; returns the result, and scales and zero points `[N, blocks]`."""
+    found = _quantize_rows(matrix, _shrinks)
+    restored = (found.values - found.zeros[..., None]) * found.scales[..., None]
+    return restored.reshape(matrix.shape), found.scales, found.zeros
 
 
 def _shrinks(low: Floats, high: Floats) -> Iterator[tuple[Floats, Floats]]:
@@ -131,10 +147,11 @@ def _quantize_rows(matrix: Floats, choices: Callable[[Floats, Floats], Iterator[
     blocks = np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % BLOCK)), mode="edge").reshape(len(matrix), -1, BLOCK)
     shape = blocks.shape[:2]
     best, scale, zero = np.zeros(blocks.shape, np.uint8), np.ones(shape, np.float32), np.zeros(shape, np.float32)
-    least = np.full(shape, np.inf, np.float32)
+    least, smallest = np.full(shape, np.inf, np.float32), EXACT * np.square(blocks).sum(-1)
     for scales, zeros in choices(blocks.min(-1), blocks.max(-1)):
         values = np.clip(np.rint(blocks / scales[..., None] + zeros[..., None]), 0, LEVELS)
         errors = np.square((values - zeros[..., None]) * scales[..., None] - blocks).sum(-1)
+        errors[errors <= smallest] = 0
         better = errors < least
         least[better], scale[better] = errors[better], scales[better]
         best[better], zero[better] = values[better], zeros[better]

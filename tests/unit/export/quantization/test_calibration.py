@@ -1,5 +1,6 @@
-"""Calibration of int8 in PyTorch: balanced channels, ranges, scales for each row, corrected rounding."""
+"""Calibration in PyTorch: balanced channels, ranges, scales for each row, corrected rounding."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,8 +10,17 @@ from torch import Tensor
 from triptych_export.graphs.input_scales import InputScale
 from triptych_export.graphs.weight_folding import cache_scales
 from triptych_export.quantization import calibration
-from triptych_export.quantization.calibration import Record, calibrate, choose_scale, round_weights
-from triptych_training.models.gpt import Gpt, GptConfig
+from triptych_export.quantization.calibration import (
+    BlockGrid,
+    Record,
+    StepGrid,
+    calibrate,
+    calibrate_blocks,
+    choose_scale,
+    round_weights,
+)
+from triptych_export.quantization.four_bit import is_rounded, quantize_blocks
+from triptych_training.models.gpt import Gpt, GptConfig, GptLayer
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
 SOURCES, ANSWERS = [[5, 7, 9, 11, 2], [8, 6, 2], [12, 13, 14, 2]], [[6, 8, 10], [9], [14, 12, 5, 7]]
@@ -104,7 +114,7 @@ def test_corrected_weights_are_better_on_other_rows_and_keep_their_steps() -> No
     rows = correlated()
     weight = torch.randn(20, 48)
     weight[7] = 0
-    rounded = round_weights(weight, rows[:400], 64)
+    rounded = round_weights(weight, rows[:400], partial(StepGrid, limit=64))
     steps = rounded.abs().amax(1, keepdim=True).clamp_min(1e-30) / 64
     torch.testing.assert_close(steps[:7], weight.abs().amax(1, keepdim=True)[:7] / 64)
     torch.testing.assert_close(rounded / steps, (rounded / steps).round(), atol=1e-4, rtol=0)
@@ -118,7 +128,33 @@ def test_inputs_wider_than_the_limit_are_rounded_plainly(monkeypatch: pytest.Mon
     monkeypatch.setattr(calibration, "WIDEST", 8)
     weight = torch.randn(4, 9)
     steps = weight.abs().amax(1, keepdim=True) / 64
-    torch.testing.assert_close(round_weights(weight, torch.randn(40, 9), 64), (weight / steps).round() * steps)
+    rounded = round_weights(weight, torch.randn(40, 9), partial(StepGrid, limit=64))
+    torch.testing.assert_close(rounded, (weight / steps).round() * steps)
+
+
+def test_corrected_blocks_are_better_on_other_rows_and_recognized() -> None:
+    rows = correlated()
+    rows = torch.cat([rows, rows.flip(1)], 1)[:, :96]
+    weight = torch.randn(20, 96)
+    weight[7], weight[8] = 0, weight[8].abs() + 3
+    rounded, plain = round_weights(weight, rows[:400], BlockGrid), BlockGrid(weight).rounded()
+    assert is_rounded(rounded.numpy())
+    assert quantize_blocks(rounded.numpy()).added is None  # zero points are whole numbers
+    exact, unseen = rows[400:] @ weight.T, rows[400:]
+    assert (unseen @ rounded.T - exact).square().sum() < 0.5 * (unseen @ plain.T - exact).square().sum()
+
+
+@pytest.mark.parametrize(("head_dim", "moved"), [(16, False), (24, True)])
+def test_blocks_of_a_decoder_are_those_of_its_graph(head_dim: int, moved: bool) -> None:
+    """Heads of 24 channels are padded to 32, which moves the inputs of the output projection to other blocks."""
+    model = Gpt(GptConfig(40, model_dim=32, heads=4, head_dim=head_dim, layers=1, feedforward_dim=64, max_positions=16)).eval()
+    found = calibrate_blocks(model, [(torch.randint(40, (1, 16)),) for _ in range(8)])
+    [layer] = found.blocks
+    assert isinstance(layer, GptLayer)
+    assert torch.equal(found.projection.weight, model.projection.weight)
+    assert is_rounded(layer.attention.output.weight.detach().numpy()) != moved
+    assert is_rounded(layer.attention.query_key_value.weight.numpy())
+    assert is_rounded(layer.feedforward.contract.weight.numpy())
 
 
 @pytest.mark.parametrize(

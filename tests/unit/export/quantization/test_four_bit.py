@@ -43,15 +43,15 @@ def test_blocks_are_restored_within_half_a_step(lowest: float) -> None:
     assert np.abs(restored - matrix).mean() < 0.3 * steps.mean()
 
 
-@pytest.mark.parametrize("kind", [GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1])
-def test_weights_that_were_rounded_to_4_bits_before_are_kept(kind: GGMLQuantizationType) -> None:
+@pytest.mark.parametrize(("kind", "whole"), [(GGMLQuantizationType.Q4_0, True), (GGMLQuantizationType.Q4_1, False)])
+def test_weights_that_were_rounded_to_4_bits_before_are_kept(kind: GGMLQuantizationType, whole: bool) -> None:
     """Also if a block is constant, or its weights have one sign."""
     matrix = np.random.default_rng(3).standard_normal((OUTPUTS, 3 * BLOCK), np.float32)
     matrix[0, :BLOCK], matrix[1, :BLOCK], matrix[2] = 0.0, -0.7, 5.0 + 0.1 * matrix[2]
     given = gguf.dequantize(gguf.quantize(matrix, kind), kind)
     blocks = quantize_blocks(given)
     np.testing.assert_allclose(restore(blocks), given, rtol=1e-5, atol=2e-6)
-    assert blocks.added is not None
+    assert (blocks.added is None) == whole
 
 
 @pytest.mark.parametrize("kept", [False, True])
