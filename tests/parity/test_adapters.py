@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -110,7 +111,9 @@ def merged_text(folder: Path, tmp_path: Path) -> TextCheckpoint:
     ],
 )
 def test_decoders_compute_what_they_compute_with_peft(variant: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    opened = merged(decoder(tmp_path, variant, **settings), tmp_path)
+    adapter = decoder(tmp_path, variant, **settings)
+    with warnings.catch_warnings(action="error", category=UserWarning):  # they would be among the lines of the export
+        opened = merged(adapter, tmp_path)
     assert isinstance(opened.family, GenerationFamily)
     assert COMPARED in opened.origin["original"]
     assert opened.origin["base_model"] == "base"
@@ -188,12 +191,14 @@ def test_settings_of_the_adapter_precede_those_of_other_files_of_the_base_model(
     assert source.generation["max_length"] == 20
 
 
-@pytest.mark.parametrize(("family", "own_config"), [(BERT, False), (ROBERTA, True)])
-def test_the_head_of_a_classifier_comes_from_the_adapter(family: Any, own_config: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "own_config", "bias"), [(BERT, False, "none"), (BERT, False, "all"), (ROBERTA, True, "all")]
+)
+def test_the_head_of_a_classifier_comes_from_the_adapter(family: Any, own_config: bool, bias: str, tmp_path: Path) -> None:
     save_checkpoint(build_text(family, "Model"), family.tokenizer(), tmp_path / "base")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=5)
     model.config.id2label = {place: f"class {place}" for place in range(5)}
-    adapter = adapt(model, tmp_path / "adapter", task_type="SEQ_CLS", target_modules=["query", "value"])
+    adapter = adapt(model, tmp_path / "adapter", task_type="SEQ_CLS", target_modules=["query", "value"], bias=bias)
     if own_config:
         model.config.quantization_config = {"load_in_4bit": True}  # of the training
         write_json(adapter / "config.json", {**model.config.to_dict(), "architectures": ["RobertaForSequenceClassification"]})

@@ -36,7 +36,7 @@ LORA = re.compile(r"\.lora_")  # after a module's name
 PREFIX = "base_model.model."  # of names of weights in adapters
 TEMPLATES = ("chat_template.jinja", "chat_template.json")  # beside the member of the tokenizer's settings
 TABLES = ("weight", "base_layer.weight", "token_adapter.base_layer.weight")  # of whole embeddings in an adapter
-COPIES = re.compile(r"\.(modules_to_save|original_module|base_layer)\.weight$")  # of resized embeddings, beside their own names
+COPIES = re.compile(r"\.(modules_to_save|original_module|base_layer)\.(weight|bias)$")  # of what is also under its own name
 COPIED = [pattern for pattern in WANTED if not pattern.endswith((".safetensors", ".bin"))]
 
 
@@ -127,7 +127,8 @@ def merge_adapter(folder: Folder, base_model: str, target: Path) -> MergedFolder
     merged = MergedFolder(target, origin, adapter=folder.path, base=base.path)
     unmerged, kind = merged.load_unmerged(), settings.get("peft_type")
     try:
-        model = unmerged.merge_and_unload(safe_merge=True)
+        with warnings.catch_warnings(action="ignore"):  # that tables are no longer tied
+            model = unmerged.merge_and_unload(safe_merge=True)
     except Exception as error:  # whatever the library raises
         raise SourceError(f"{folder.path}: adapters of type {kind} cannot be merged: {one_line(error)}") from error
     target.mkdir(parents=True)
