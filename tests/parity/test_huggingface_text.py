@@ -580,8 +580,27 @@ def test_newer_files_of_sentence_transformers_leave_the_length_to_the_tokenizer(
     for length, expected in ((14, 14), (10**30, POSITIONS)):
         edit_json(folder / "tokenizer_config.json", model_max_length=length)
         assert load_text(folder).model.config.max_positions == expected
-    (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 16, "similarity_fn_name": "dot"}')
-    with pytest.raises(SourceError, match=r"config_sentence_transformers\.json: truncate_dim: 16 is not supported"):
+    (folder / "config_sentence_transformers.json").write_text('{"similarity": 16, "similarity_fn_name": "dot"}')
+    with pytest.raises(SourceError, match=r"config_sentence_transformers\.json: similarity: 16 is not supported"):
+        load(Folder(folder))
+
+
+@torch.no_grad()
+def test_vectors_have_the_recorded_number_of_values(tmp_path: Path) -> None:
+    folder = write_sentence_transformer(tmp_path, {"pooling_mode": "mean"})
+    ids = word_pieces().encode("again.").ids
+    wanted = answer_in_torch(load_text(folder).model, TextRow(ids, [0] * len(ids)))["mean"][:16]
+    write_json(folder / "config_sentence_transformers.json", {"truncate_dim": 16})
+    write_text(load_text(folder), tmp_path / "bundle", lambda line: None, ("fp32",))
+    bundle = open_bundle(tmp_path / "bundle")
+    assert bundle.manifest_of(TextManifest).hidden_size == 16
+    with closing(TextModel("model", 1, bundle, EncoderOptions("fp32", runs=1))) as served:
+        [whole] = served.run(EMBEDDING_TASK, ["again."])
+        [plain] = served.run(EMBEDDING_TASK, ["again."], normalize=False)
+    np.testing.assert_allclose(plain.values, wanted, atol=TOLERANCE)
+    assert np.linalg.norm(whole.values) == pytest.approx(1)
+    edit_json(folder / "config_sentence_transformers.json", truncate_dim=0)
+    with pytest.raises(SourceError, match="truncate_dim: 0, expected a whole number above 0"):
         load(Folder(folder))
 
 

@@ -19,6 +19,7 @@ from triptych_export.families.image import GENERATED_IMAGES, PARITY_IMAGES, imag
 from triptych_export.families.text import PARITY_TEXTS, SHORT
 from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor
 from triptych_export.huggingface.checkpoint.sentence_transformers import (
+    MODEL_FILE,
     MODULES,
     classifier_settings,
     prepare_tokenizer,
@@ -178,6 +179,9 @@ class OnnxTextEncoder(OnnxEncoder):
         if self.settings.layers:
             problem = "Dense and LayerNorm are not supported beside an ONNX file, which does not compute them"
             raise SourceError(f"{folder.path / MODULES}: {problem}")
+        if self.settings.dimensions:
+            remedy = "remove it, and let requests name dimensions"
+            raise SourceError(f"{folder.path / MODEL_FILE}: truncate_dim is not supported beside an ONNX file; {remedy}")
         self.labels = read_labels(folder) if self.task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION) else ()
         vocabulary = folder.config["vocab_size"]
         self.form = TextForm(

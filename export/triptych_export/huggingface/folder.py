@@ -32,6 +32,11 @@ REMEDIES = {  # of folders without weights, by a file
 PICKLED = (".ckpt", ".pt", ".pth")  # suffixes of what torch.save writes, such as Lightning's checkpoints
 STATES = ("optimizer", "scheduler", "scaler", "rng_state")  # of the Trainer, beside a model's weights
 PICKLED_REMEDY = "load it where it was made, and save the model, without a wrapper, and its tokenizer with save_pretrained"
+ROUTER = "router_config.json"  # of a folder of sentence-transformers
+ROUTER_REMEDY = (
+    "one model for queries and another for documents is not supported; save each route as a model: "
+    'SentenceTransformer(modules=[*model[0].sub_modules["query"], *list(model)[1:]])'
+)
 FILE_REMEDIES = {  # by suffix
     **dict.fromkeys(PICKLED, PICKLED_REMEDY),
     ".argosmodel": "it is a package of Argos Translate: unpack it with unzip, and name its folder",
@@ -118,6 +123,8 @@ class Folder:
         """Say what a folder without a model's config.json is instead, for an error."""
         if self.has(ADAPTER):
             return f"; {REMEDIES[ADAPTER]}"
+        if self.has(ROUTER):
+            return f", but {ROUTER}: {ROUTER_REMEDY}"
         if self.has("modules.json"):
             return ", as sentence-transformers wrote it before version 2.0: load and save it with a newer version"
         places = sorted({place.parent for pattern in PLACES for place in self.path.glob(pattern)})

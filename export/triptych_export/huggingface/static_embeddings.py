@@ -13,7 +13,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.sentence_transformers import MODEL_FILE, MODULES, read_modules
+from triptych_export.huggingface.checkpoint.sentence_transformers import (
+    MODEL_FILE,
+    MODULES,
+    read_dimensions,
+    read_modules,
+)
 from triptych_export.huggingface.folder import CONFIG, PICKLES, Folder
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.checkpoints.folder import read_weights
@@ -60,7 +65,7 @@ def load_static_folder(folder: Folder) -> tuple[TextCheckpoint, Path]:
             raise SourceError(f"{folder.path}: default_prompt_name: {prompts['default_prompt_name']!r} is not supported here")
     weights = place / "model.safetensors"
     tokenizer = load_tokenizer(place / "tokenizer.json")
-    table = _table(weights, tokenizer)
+    table = _table(weights, tokenizer)[:, : read_dimensions(folder)]
     made = json.loads(tokenizer.to_str())["model"]
     unknown = tokenizer.token_to_id(made["unk_token"]) if made.get("unk_token") else made.get("unk_id")
     ignored = [unknown] if kind == MODEL2VEC and unknown is not None else []  # Model2Vec leaves it out

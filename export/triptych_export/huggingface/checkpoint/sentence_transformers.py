@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, normalizers
-from torch import nn
+from torch import Tensor, nn
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.config import CAUSAL, TEXT
@@ -67,9 +67,9 @@ PROMPT_OF_PAIRS = (
 )
 KNOWN_OF_NORMALIZE = neutral(module_input_name=(VECTOR,), module_output_name=(VECTOR,))
 KNOWN_OF_MODEL = neutral(
-    "__version__ prompts default_prompt_name similarity_fn_name requirements", model_type=("SentenceTransformer",)
+    "__version__ prompts default_prompt_name similarity_fn_name requirements truncate_dim", model_type=("SentenceTransformer",)
 )
-KNOWN_OF_RANKER = {**KNOWN_OF_MODEL, **neutral("activation_fn", model_type=("CrossEncoder",))}
+KNOWN_OF_RANKER = {**KNOWN_OF_MODEL, **neutral("activation_fn", model_type=("CrossEncoder",), truncate_dim=(None,))}
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class SentenceSettings:
 
     pooling: str = "mean"  # how a text's vector is made from the states: "mean" or "cls"
     layers: Sequence[tuple[str, str]] = ()  # that are applied to the vector: kind and folder
+    dimensions: int | None = None  # only the first values of the vector are kept; None: all
     scores: bool = False  # the last one makes the scores of a pair of texts
     normalize: bool = False  # scale that vector to length 1
     max_tokens: int | None = None  # length of the texts that the model was trained on; None: as many as it has positions
@@ -150,7 +151,8 @@ def read_sentence_settings(folder: Folder, poolings: Poolings = POOLINGS, chats:
     limit, lowercase = _limit(folder, transformer), bool(transformer.get("do_lower_case"))
     if lowercase and chats:
         raise SourceError(f"{folder.path / found}: do_lower_case: true is not supported of texts that become chats")
-    return SentenceSettings(mode, layers, scores, normalize, limit, lowercase, prompt, named, chats)
+    kept = None if scores else read_dimensions(folder)
+    return SentenceSettings(mode, layers, kept, scores, normalize, limit, lowercase, prompt, named, chats)
 
 
 def classifier_settings(folder: Folder) -> SentenceSettings:
@@ -211,6 +213,14 @@ def read_prompts(folder: Folder) -> tuple[str, Mapping[str, str]]:
     return (prompts[default] or "") if default else "", {name: text or "" for name, text in prompts.items()}
 
 
+def read_dimensions(folder: Folder) -> int | None:
+    """Read how many values of each vector are kept; None: all of them."""
+    given = folder.members(MODEL_FILE).get("truncate_dim")
+    if given is not None and (type(given) is not int or given < 1):
+        raise SourceError(f"{folder.path / MODEL_FILE}: truncate_dim: {given!r:.60}, expected a whole number above 0")
+    return given
+
+
 def _limit(folder: Folder, transformer: Mapping[str, Any]) -> int | None:
     """Read the length of texts, which newer files leave to the tokenizer; None: as many tokens as the model has positions."""
     limit = transformer.get("max_seq_length")
@@ -235,14 +245,28 @@ def _pooling(path: object, members: dict[str, Any], poolings: Poolings) -> str:
 
 
 def read_layers(folder: Folder, settings: SentenceSettings, width: int) -> nn.Sequential:
-    """Read the layers that are applied to a vector of length `width`, each a sequence; SourceError if one cannot be read."""
+    """Read the layers that are applied to a vector of length `width`; raises SourceError if one cannot be read."""
     made = nn.Sequential()
     for kind, place in settings.layers:
         last = settings.scores and len(made) == len(settings.layers) - 1
         layer, width = _dense(folder, place, width, last) if kind == "Dense" else (_norm(folder, place, width), width)
         load_rules(layer, open_weights(folder.path / place), DENSE_RULES if kind == "Dense" else NORM_RULES)
         made.append(layer)
+    if settings.dimensions:
+        made.append(_FirstValues(settings.dimensions))
     return made
+
+
+class _FirstValues(nn.Module):
+    """Layer that keeps the first values of a vector."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """`[B, E]` -> `[B, count]`, or as they are if they are not longer."""
+        return vectors[..., : self.count]
 
 
 def _dense(folder: Folder, place: str, width: int, scores: bool) -> tuple[nn.Sequential, int]:

@@ -209,7 +209,7 @@ def assemble(
 ) -> TextCheckpoint:
     """Apply the settings of sentence-transformers to a loaded model and its tokenizer; raises SourceError as `load_text`."""
     prepare_tokenizer(tokenizer, settings)
-    if isinstance(model, BertForEmbedding) and settings.layers:
+    if isinstance(model, BertForEmbedding) and (settings.layers or settings.dimensions):
         model.dense = read_layers(folder, settings, model.config.model_dim)
         if settings.scores:
             model = _as_classifier(model, settings.pooling)

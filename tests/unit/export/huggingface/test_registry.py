@@ -123,6 +123,12 @@ def test_a_folder_of_an_old_sentence_encoder_names_the_remedy(tmp_path: Path) ->
     assert "not supported, as sentence-transformers wrote it before version 2.0: load and save it with a newer" in message
 
 
+def test_a_folder_with_a_model_for_queries_and_one_for_documents_names_the_remedy(tmp_path: Path) -> None:
+    for name in ("modules.json", "router_config.json"):
+        (tmp_path / name).write_text("{}", encoding="utf-8")
+    assert "router_config.json: one model for queries and another for documents is not supported; save" in fault(tmp_path)
+
+
 def test_an_unsupported_member_explains_weights_that_do_not_fit(tmp_path: Path) -> None:
     folder = small_model("bart", "tied", tmp_path / "model")
     edit_json(folder / "config.json", quantization_config={"bits": 4}, encoder_layers=3)

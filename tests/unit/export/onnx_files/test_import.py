@@ -193,6 +193,14 @@ def test_dense_layers_beside_a_file_are_refused(tmp_path: Path) -> None:
         load(path, tmp_path)
 
 
+def test_a_recorded_number_of_values_beside_a_file_is_refused(tmp_path: Path) -> None:
+    path = encoder(tmp_path / "files", "hidden")
+    write_pooling(path.parent, {"pooling_mode": "mean"})
+    write_json(path.parent / "config_sentence_transformers.json", {"truncate_dim": 8})
+    with pytest.raises(SourceError, match=r"truncate_dim is not supported beside an ONNX file; remove it, and let requests"):
+        load(path, tmp_path)
+
+
 def test_a_file_takes_its_settings_from_another_folder(tmp_path: Path) -> None:
     path = encoder(tmp_path / "files", "hidden")
     alone = tmp_path / "bare.onnx"
