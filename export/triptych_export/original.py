@@ -5,8 +5,10 @@ saved by, on a few inputs, before anything is traced.
 """
 
 import importlib
+import io
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +100,11 @@ def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
     transformers.utils.logging.disable_progress_bar()
     # Not float() of the loaded model: positions that are computed while a half-precision checkpoint is loaded would be rounded.
     options: dict[str, Any] = {"dtype": torch.float32, "local_files_only": True}
-    if folder.path.is_file():  # GGUF
-        # Its own reader leaves out members, such as the scaling of rotary positions and the windows of some families.
-        options |= {"gguf_file": folder.path.name, "config": transformers.AutoConfig.for_model(**folder.config.whole)}
-        return getattr(transformers, name).from_pretrained(folder.path.parent, **options).eval()
+    if folder.path.is_file():  # GGUF, of whose metadata transformers leaves out some, such as the positions of Gemma 3
+        config = transformers.AutoConfig.for_model(**folder.config.whole)
+        options |= {"config": config, "gguf_file": folder.path.name}
+        with redirect_stderr(io.StringIO()):  # a bar of progress that cannot be turned off
+            return getattr(transformers, name).from_pretrained(folder.path.parent, **options).eval()
     return getattr(transformers, name).from_pretrained(folder.path, **options).eval()
 
 
