@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import peft
 import pytest
 import torch
@@ -34,6 +35,7 @@ from triptych_export.huggingface.adapters import merge_adapter
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import LFS, Folder
 from triptych_export.loading import Opened, open_checkpoint
+from triptych_export.parity.text import TextRow, answer_in_torch
 from triptych_serving.bundle.manifest import FILE_NAME
 from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
 
@@ -204,6 +206,18 @@ def test_the_head_of_a_classifier_comes_from_the_adapter(family: Any, own_config
         write_json(adapter / "config.json", {**model.config.to_dict(), "architectures": ["RobertaForSequenceClassification"]})
     labels = [f"class {place}" if own_config else f"LABEL_{place}" for place in range(5)]
     assert merged_text(adapter, tmp_path).labels == tuple(labels)
+
+
+def test_the_head_of_a_classifier_may_be_that_of_the_base_model(tmp_path: Path) -> None:
+    """`add_adapter` of transformers, which a CrossEncoder of sentence-transformers has as well, saves no head."""
+    model = AutoModelForSequenceClassification.from_pretrained(base_bert(tmp_path / "base", "ForSequenceClassification"))
+    model.add_adapter(peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"], init_lora_weights=False))
+    model.save_pretrained(tmp_path / "adapter")
+    checkpoint = merged_text(tmp_path / "adapter", tmp_path)
+    ids = torch.tensor([[2, 8, 9, 3]])
+    with torch.inference_mode():
+        wanted, found = model.eval()(ids).logits[0], answer_in_torch(checkpoint.model, TextRow(ids[0].tolist(), [0] * 4))
+    np.testing.assert_allclose(found["logits"], wanted, atol=1e-5)
 
 
 def test_a_decoder_may_have_a_classifier(tmp_path: Path) -> None:

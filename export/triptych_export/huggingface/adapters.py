@@ -32,6 +32,7 @@ AUTO_CLASSES = {
     "FEATURE_EXTRACTION": "AutoModel",
 }
 CLASSIFIER = re.compile(r"\.(classifier|score)(\.out_proj)?\.weight$")  # the adapter's own, `[labels, width]`
+HEAD = re.compile(r"\.(classifier|score|qa_outputs)\.")
 LORA = re.compile(r"\.lora_")  # after a module's name
 PREFIX = "base_model.model."  # of names of weights in adapters
 TEMPLATES = ("chat_template.jinja", "chat_template.json")  # beside the member of the tokenizer's settings
@@ -75,6 +76,8 @@ class MergedFolder(Folder):
                 if modules := {LORA.split(name.removeprefix(PREFIX))[0] for name in weights if LORA.search(name)}:
                     config.target_modules = modules
                 config.inference_mode = True
+                if not (config.is_prompt_learning or any(map(HEAD.search, weights))):  # the head is the base model's
+                    config.task_type = None
                 model = peft.get_peft_model(base, config)
                 loaded = peft.set_peft_model_state_dict(model, dict(weights))
             except Exception as error:  # whatever the libraries raise

@@ -28,6 +28,7 @@ REMEDIES = {  # of folders without weights, by a file
     "tf_model.h5": "load it in transformers 4 with from_tf=True, and save it",
     "flax_model.msgpack": "load it in transformers 4 with from_flax=True, and save it",
     "zero_to_fp32.py": "DeepSpeed's weights are put together by this script",
+    "pytorch_model_fsdp_0": "FSDP's shards are put together by accelerate merge-weights",
 }
 PICKLED = (".ckpt", ".pt", ".pth")  # suffixes of what torch.save writes, such as Lightning's checkpoints
 STATES = ("optimizer", "scheduler", "scaler", "rng_state")  # of the Trainer, beside a model's weights
@@ -37,6 +38,7 @@ ROUTER_REMEDY = (
     "one model for queries and another for documents is not supported; save each route as a model: "
     'SentenceTransformer(modules=[*model[0].sub_modules["query"], *list(model)[1:]])'
 )
+VARIANTS = ("model.*.safetensors", "model.*.safetensors.index.json")  # save_pretrained(variant="fp16")
 FILE_REMEDIES = {  # by suffix
     **dict.fromkeys(PICKLED, PICKLED_REMEDY),
     ".argosmodel": "it is a package of Argos Translate: unpack it with unzip, and name its folder",
@@ -211,7 +213,11 @@ def _download(name: str, revision: str) -> Folder:
 
 
 def file_remedy(folder: Path) -> str:
-    """Say what to do about a folder's ONNX files, or about a file of torch.save, for an error; empty if there are none."""
+    """Say what to do about files of a folder without weights that can be read, for an error; empty if there are none."""
+    if known := next((name for name in REMEDIES if (folder / name).exists()), ""):
+        return f"; {known}: {REMEDIES[known]}"
+    if variants := sorted(path.name for pattern in VARIANTS for path in folder.glob(pattern)):
+        return f"; {variants[0]}: load the model with this variant, and save it without"
     if names := sorted(str(path.relative_to(folder)) for place in ("", "onnx/") for path in folder.glob(f"{place}*.onnx")):
         return f"; to serve an ONNX file, name it instead of the folder: {', '.join(names)}"
     pickled = sorted(path for path in folder.glob("*") if path.suffix in PICKLED and path.stem not in STATES)

@@ -125,5 +125,5 @@ def check_architecture(folder: Folder, *supported: str, required: bool = False) 
         SourceError: names the class found and those supported.
     """
     if folder.architecture not in (*supported, *(() if required else ("",))):
-        found, known = folder.architecture_fault, ", ".join(supported)
+        found, known = folder.architecture_fault, ", ".join(dict.fromkeys(supported))
         raise folder.config_error(f"{found}; supported of {folder.model_type}: {known}")

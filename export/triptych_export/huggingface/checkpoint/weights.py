@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.folder import PICKLED_REMEDY, REMEDIES, file_remedy, one_line, pointer_remedy
+from triptych_export.huggingface.folder import PICKLED_REMEDY, file_remedy, one_line, pointer_remedy
 from triptych_export.onnx_files.weights import open_graphs, weight_graphs
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
@@ -78,10 +78,9 @@ def open_weights(folder: Path) -> StoredWeights:
     if graphs := weight_graphs(folder):
         return StoredWeights(open_graphs(graphs))
     there = ", ".join(sorted(path.name for path in folder.glob("*") if path.is_file())) or "nothing"
-    remedy = next((f"; {name}: {remedy}" for name, remedy in REMEDIES.items() if (folder / name).exists()), file_remedy(folder))
     raise SourceError(
         f"{folder}: holds no weights; supported: {SAFETENSORS} and {PICKLE}, or shards of either with {SAFETENSORS}{INDEX} "
-        f"or {PICKLE}{INDEX}; there are: {there}{remedy}"
+        f"or {PICKLE}{INDEX}; there are: {there}{file_remedy(folder)}"
     )
 
 

@@ -55,6 +55,8 @@ def test_unknown_types_are_rejected_with_the_supported_ones(config: dict[str, An
 def test_other_heads_are_rejected(kind: str, tmp_path: Path) -> None:
     message = fault(tmp_path, {"model_type": kind, "architectures": ["SomethingForQuestionAnswering"]})
     assert re.search(rf"SomethingForQuestionAnswering is not supported; supported of {kind}: \w+(ForCond|MT|LM)", message)
+    names = message.rpartition(": ")[2].split(", ")
+    assert len(names) == len(set(names))
 
 
 def test_encoders_take_no_languages(tmp_path: Path) -> None:

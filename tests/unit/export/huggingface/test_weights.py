@@ -277,6 +277,22 @@ def test_files_of_torch_save_are_reported_with_a_remedy(tmp_path: Path) -> None:
         open_folder(str(path))
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("pytorch_model_fsdp_0", "FSDP's shards are put together by accelerate merge-weights"),
+        ("zero_to_fp32.py", "DeepSpeed's weights are put together by this script"),
+        ("model.fp16.safetensors", "load the model with this variant, and save it without"),
+        ("model.fp16.safetensors.index.json", "load the model with this variant, and save it without"),
+    ],
+)
+def test_weights_in_other_forms_are_reported_with_a_remedy(name: str, remedy: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    for attempt in (lambda: open_weights(tmp_path), lambda: Folder(tmp_path).config):
+        with pytest.raises(SourceError, match=f"; {name}: {remedy}$"):
+            attempt()
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "tokenizer.json", "source.spm"])
 def test_a_pointer_of_git_lfs_is_recognised(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
