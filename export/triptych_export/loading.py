@@ -24,8 +24,8 @@ from triptych_export.huggingface.architectures.zero_shot import CLIP_MODEL, read
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.generation import FILE as GENERATION_CONFIG
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
-from triptych_export.huggingface.folder import ADAPTER, CONFIG, Folder, neutral, open_folder
-from triptych_export.huggingface.gguf import SUFFIX, open_gguf
+from triptych_export.huggingface.folder import ADAPTER, CONFIG, GGUF, Folder, neutral, open_folder
+from triptych_export.huggingface.gguf import open_gguf
 from triptych_export.huggingface.static_embeddings import is_word_file, load_static_folder, load_word_file, static_kind
 from triptych_export.onnx_files.decoder import OnnxDecoder
 from triptych_export.onnx_files.layout import FOLDERS, find_graphs, has_graphs
@@ -127,14 +127,14 @@ def open_checkpoint(name: str, options: ExportOptions, scratch: Path) -> Opened:
     if _is_kept(Path(name)):
         _refuse_labels(Path(name), options)
         return _open_graphs(Path(name), options)
-    if name.endswith(ONNX_SUFFIX) and not Path(name).exists():
+    if name.endswith((ONNX_SUFFIX, GGUF)) and not Path(name).exists():
         raise SourceError(f"{name}: there is no such file")
     if options.config_from:
         raise SourceError(f"config_from: only for ONNX files; {name} is none")
     if is_word_file(Path(name)):
         _refuse_labels(Path(name), options)
         return Opened(_static(load_word_file(Path(name)), name, options), (Path(name),), {})
-    folder = open_gguf(Path(name)) if name.endswith(SUFFIX) else open_folder(name, options.revision)
+    folder = open_gguf(Path(name)) if name.endswith(GGUF) else open_folder(name, options.revision)
     if folder.has(ADAPTER) and not (whole := weight_files(folder.path)):
         merged = merge_adapter(folder, options.base_model, scratch / "merged")
         try:
@@ -354,7 +354,7 @@ def _kind(folder: Folder) -> str:
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
     """List the weight files of a folder, or of a path that is one; safetensors take precedence."""
-    if folder.suffix == SUFFIX and folder.is_file():
+    if folder.suffix == GGUF and folder.is_file():
         return (folder,)
     patterns = ("model*.safetensors", "pytorch_model*.bin")
     return next((tuple(files) for pattern in patterns if (files := sorted(folder.glob(pattern)))), ())

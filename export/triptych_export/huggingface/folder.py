@@ -49,6 +49,7 @@ NO_ANSWER = (TransportError, ConnectionError, TimeoutError, OfflineModeIsEnabled
 PICKLES = ("pytorch_model*.bin",)
 # Fetched only if there are no weights.
 OTHERS = ("model.onnx*", "onnx/model.onnx*", "onnx/model_quantized.onnx*", "model.bin", "adapter_model.bin")
+GGUF = ".gguf"  # suffix of files that hold a whole model
 LFS = b"version https://git-lfs.github.com/"
 Neutral = Mapping[str, tuple[object, ...]]  # by name: the values that change no result; none: all of them
 
@@ -196,7 +197,10 @@ def _download(name: str, revision: str) -> Folder:
             info = HfApi().model_info(name, revision=revision or None)
             files = [file.rfilename for file in info.siblings or ()]
             usable = any(file.endswith(".safetensors") and "/" not in file for file in files)  # in folders are other models
-            pickled = any(fnmatch(file, pattern) for file in files for pattern in PICKLES)
+            pickled, others = (any(fnmatch(file, each) for file in files for each in kind) for kind in (PICKLES, OTHERS))
+            if not (usable or pickled or others) and (found := [file for file in files if file.endswith(GGUF)]):
+                remedy = f"fetch one, and name it: hf download {name} {found[0]} --local-dir ."
+                raise SourceError(f"{name}: holds GGUF files, each of them a model; {remedy}")
             patterns = [*WANTED, *(() if usable else PICKLES if pickled else OTHERS)]
             path = snapshot_download(name, revision=info.sha, allow_patterns=patterns)
             return Folder(Path(path), {"checkpoint_revision": f"{name}@{info.sha}"})
@@ -207,6 +211,8 @@ def _download(name: str, revision: str) -> Folder:
             cached = Path(snapshot_download(name, revision=revision or None, allow_patterns=patterns, local_files_only=True))
             source = f"cached copy, since the hub did not answer: {one_line(error)}"
             return Folder(cached, {"checkpoint_revision": f"{name}@{cached.name}", "checkpoint_source": source})
+    except SourceError:
+        raise
     except Exception as error:  # whatever the hub's client raises
         cause = error.__context__ if isinstance(error.__context__, NO_ANSWER) else error
         raise SourceError(f"{name}: not a folder, and not available from the Hugging Face hub: {one_line(cause)}") from error
@@ -218,8 +224,9 @@ def file_remedy(folder: Path) -> str:
         return f"; {known}: {REMEDIES[known]}"
     if variants := sorted(path.name for pattern in VARIANTS for path in folder.glob(pattern)):
         return f"; {variants[0]}: load the model with this variant, and save it without"
-    if names := sorted(str(path.relative_to(folder)) for place in ("", "onnx/") for path in folder.glob(f"{place}*.onnx")):
-        return f"; to serve an ONNX file, name it instead of the folder: {', '.join(names)}"
+    for kind, places in {"serve an ONNX": ("*.onnx", "onnx/*.onnx"), "read a GGUF": (f"*{GGUF}",)}.items():
+        if names := sorted(str(path.relative_to(folder)) for place in places for path in folder.glob(place)):
+            return f"; to {kind} file, name it instead of the folder: {', '.join(names)}"
     pickled = sorted(path for path in folder.glob("*") if path.suffix in PICKLED and path.stem not in STATES)
     return f"; {pickled[0].name}: {PICKLED_REMEDY}" if pickled else ""
 

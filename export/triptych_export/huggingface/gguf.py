@@ -25,7 +25,6 @@ from triptych_export.huggingface.tokenizers.piece_tokenizer import Vocabulary, p
 from triptych_export.huggingface.tokenizers.special_tokens import special_token
 from triptych_training.models.rotary import RotaryScaling
 
-SUFFIX = ".gguf"
 # By architecture: the class of its checkpoints, and their names of the tensors.
 LLAMA_NAMES = {
     "token_embd": "model.embed_tokens",

@@ -21,10 +21,11 @@ def run(*arguments: str) -> Result:
     [
         (("none",), "none: not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de"),
         (("models/none.onnx",), "models/none.onnx: there is no such file"),
+        (("none.gguf",), "none.gguf: there is no such file"),
         ((str(HERE / "checkpoint"), "--valid", "none.tsv"), "none.tsv: cannot be read: No such file or directory"),
         ((str(HERE / "checkpoint"), "--shortlist", "none.tsv"), "none.tsv: cannot be read: No such file or directory"),
     ],
-    ids=["checkpoint", "file", "sentences", "pairs"],
+    ids=["checkpoint", "file", "gguf", "sentences", "pairs"],
 )
 def test_what_cannot_be_exported_is_one_line_and_a_failure(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     result = run(*arguments, "--out", str(tmp_path / "models"))

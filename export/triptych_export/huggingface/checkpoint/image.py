@@ -217,7 +217,8 @@ def _read(folder: Folder) -> tuple[str, Members]:
     if isinstance(members := whole.get("image_processor"), dict):
         folder.closed.append((WHOLE_FILE, members, KNOWN))
         return WHOLE_FILE, members
-    raise SourceError(f"{folder.path}: holds no {FILE}, which says how images are resized and normalised")
+    remedy = "save the image processor of the training there with transformers: save_pretrained"
+    raise SourceError(f"{folder.path}: holds no {FILE}, which says how images are resized and normalised; {remedy}")
 
 
 def _sizes(members: Members) -> dict[str, Any]:

@@ -69,6 +69,16 @@ def test_a_hub_model_is_downloaded_in_one_format(
     assert {"*.safetensors", "*.jinja"} <= set(hub.patterns)
 
 
+def test_files_of_gguf_are_named_one_by_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(Hub(model, ["config.json", "small-Q4_0.gguf", "small-Q8_0.gguf"]), monkeypatch, model.parent)
+    with pytest.raises(SourceError, match=f"^{NAME}: holds GGUF files, .*: hf download {NAME} small-Q4_0.gguf --local-dir .$"):
+        open_folder(NAME)
+    (model / "small.gguf").touch()
+    (model / "config.json").unlink()
+    with pytest.raises(SourceError, match=r"config\.json; to read a GGUF file, name it instead of the folder: small\.gguf$"):
+        _ = open_folder(str(model)).config
+
+
 def test_without_a_network_the_cache_is_used(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(Hub(model, [], NO_NETWORK, fetched=True), monkeypatch, model.parent)
     found = open_folder(NAME)
