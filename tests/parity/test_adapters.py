@@ -159,6 +159,7 @@ def test_added_tokens_whose_embeddings_were_not_saved(tmp_path: Path) -> None:
     [
         peft.IA3Config(target_modules=LLAMA, feedforward_modules=["down_proj"], init_ia3_weights=False),
         peft.VeraConfig(target_modules=["q_proj"], r=4, init_weights=False),
+        peft.AdaLoraConfig(target_modules=["q_proj"], init_r=4, total_step=9, init_lora_weights=False),
     ],
 )
 def test_other_kinds_of_adapters_are_merged(settings: Any, tmp_path: Path) -> None:
@@ -322,6 +323,8 @@ def other_base(tmp_path: Path) -> None:
             "transformers has no model class 'MyModel'; set task_type in adapter_config.json: CAUSAL_LM, ",
         ),
         (other_base, "peft cannot load it with base model .*other"),
+        (change("init_lora_weights", "pissa_niter_4"), "'pissa_niter_4' is not supported: .* with path_initial"),
+        (change("layer_replication", [[0, 2], [1, 2]]), r"replication: \[\[0, 2\], .* is not supported: its copies"),
     ],
 )
 def test_what_cannot_be_merged_is_refused(spoil: Callable[[Path], None], fault: str, tmp_path: Path) -> None:

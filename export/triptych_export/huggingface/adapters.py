@@ -33,11 +33,19 @@ AUTO_CLASSES = {
 }
 CLASSIFIER = re.compile(r"\.(classifier|score)(\.out_proj)?\.weight$")  # the adapter's own, `[labels, width]`
 HEAD = re.compile(r"\.(classifier|score|qa_outputs)\.")
+UNREPEATABLE = {  # by member of the settings: values, and why such adapters cannot be merged
+    "init_lora_weights": (
+        r"pissa_niter_\d+$",
+        "it changed the base model at random; save the adapter with path_initial_model_for_weight_conversion",
+    ),
+    "layer_replication": (r"\[", "its copies of layers share weights, so that changes of one cannot be merged"),
+}
 LORA = re.compile(r"\.lora_")  # after a module's name
 PREFIX = "base_model.model."  # of names of weights in adapters
 TEMPLATES = ("chat_template.jinja", "chat_template.json")  # beside the member of the tokenizer's settings
 TABLES = ("weight", "base_layer.weight", "token_adapter.base_layer.weight")  # of whole embeddings in an adapter
 COPIES = re.compile(r"\.(modules_to_save|original_module|base_layer)\.(weight|bias)$")  # of what is also under its own name
+COUNT = ".ranknum.default"  # of AdaLoRA's ranks: a number that its settings give, and no weight
 COPIED = [pattern for pattern in WANTED if not pattern.endswith((".safetensors", ".bin"))]
 
 
@@ -66,6 +74,9 @@ class MergedFolder(Folder):
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         settings = Folder(self.adapter).members(ADAPTER)
+        for member, (value, fault) in UNREPEATABLE.items():
+            if re.match(value, str(given := settings.get(member))):
+                raise SourceError(f"{self.adapter / ADAPTER}: {member}: {given!r:.60} is not supported: {fault}")
         weights = self._read_weights(peft)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -91,7 +102,8 @@ class MergedFolder(Folder):
         filled = {id(tensor) for name, tensor in places.items() if name not in loaded.missing_keys}  # also under other names
         left = [name for name in loaded.unexpected_keys if not COPIES.search(name)]
         left = [name for name in left if id(places.get(f"{name}.default")) not in filled]
-        lacking = [name for name in loaded.missing_keys if ".default" in name and id(places.get(name)) not in filled]
+        own = [name for name in loaded.missing_keys if ".default" in name and not name.endswith(COUNT)]
+        lacking = [name for name in own if id(places.get(name)) not in filled]
         if unknown := [*left, *lacking]:
             fault = f"{len(unknown)} weights of it, such as {unknown[0]}, do not fit {self.base}"
             raise SourceError(f"{self.adapter}: {fault}; name its base model with --base-model")
