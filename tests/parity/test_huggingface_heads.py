@@ -95,6 +95,15 @@ EUROBERT = Family(
 )
 
 
+def test_a_classifier_of_chats_takes_plain_texts(tmp_path: Path) -> None:
+    """A reward model of trl is one."""
+    sizes = family("qwen3")
+    save_checkpoint(build(sizes, LABEL), sizes.tokenizer(), tmp_path)
+    assert "chat_not_carried_over" not in load_text(tmp_path).provenance
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    assert "texts are classified as they are, and special" in load_text(tmp_path).provenance["chat_not_carried_over"]
+
+
 @pytest.mark.parametrize(
     ("variant", "head"), [pytest.param(*case, marks=[] if case in FAST else pytest.mark.full) for case in CASES]
 )

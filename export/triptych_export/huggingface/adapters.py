@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 
 from triptych.extras import install_command
 from triptych_export.errors import SourceError
+from triptych_export.huggingface.chat import TEMPLATES, has_template
 from triptych_export.huggingface.checkpoint.sentence_transformers import MODULES
 from triptych_export.huggingface.folder import ADAPTER, CONFIG, WANTED, Folder, one_line, open_folder, pointer_remedy
 from triptych_export.huggingface.tokenizers.special_tokens import CONFIG as TOKENIZER_CONFIG
@@ -42,7 +43,6 @@ UNREPEATABLE = {  # by member of the settings: values, and why such adapters can
 }
 LORA = re.compile(r"\.lora_")  # after a module's name
 PREFIX = "base_model.model."  # of names of weights in adapters
-TEMPLATES = ("chat_template.jinja", "chat_template.json")  # beside the member of the tokenizer's settings
 TABLES = ("weight", "base_layer.weight", "token_adapter.base_layer.weight")  # of whole embeddings in an adapter
 COPIES = re.compile(r"\.(modules_to_save|original_module|base_layer)\.(weight|bias)$")  # of what is also under its own name
 COUNT = ".ranknum.default"  # of AdaLoRA's ranks: a number that its settings give, and no weight
@@ -173,7 +173,7 @@ def _superseded(place: Path, adapter: Folder, model: Any) -> set[Path]:
         own = adapter.read_json(TOKENIZER_CONFIG)
         if own is not None:
             names |= {"special_tokens_map.json", "added_tokens.json"}
-        if any(map(adapter.has, TEMPLATES)) or (own or {}).get("chat_template"):
+        if has_template(adapter):
             names |= set(TEMPLATES)
         if model.base_model is not model:  # of a sentence encoder, and this has another head
             names.add(MODULES)

@@ -10,7 +10,9 @@ from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers.special_tokens import CONFIG
 from triptych_serving.models.generation.chat import compile_template
 
-FILE = "chat_template.jinja"
+FILE, OLD_FILE = "chat_template.jinja", "chat_template.json"
+MEMBER = "chat_template"
+TEMPLATES = (FILE, OLD_FILE)  # beside the member of the tokenizer's settings
 
 
 class Chat(NamedTuple):
@@ -21,6 +23,11 @@ class Chat(NamedTuple):
     missing: str = ""  # why there is no template although the checkpoint has some
 
 
+def has_template(folder: Folder) -> bool:
+    """Tell whether a folder has a chat template of its own."""
+    return any(map(folder.has, TEMPLATES)) or bool(folder.members(CONFIG).get(MEMBER))
+
+
 def read_chat(folder: Folder) -> Chat:
     """Read the chat template, which is in a file of its own or in the tokenizer's settings, and texts of special tokens.
 
@@ -28,8 +35,8 @@ def read_chat(folder: Folder) -> Chat:
         SourceError: the server could not use the template.
     """
     config, missing = folder.members(CONFIG), ""
-    name = CONFIG if config.get("chat_template") else "chat_template.json"
-    given, place = folder.members(name).get("chat_template") or "", f"{folder.path / name}: chat_template"
+    name = CONFIG if config.get(MEMBER) else OLD_FILE
+    given, place = folder.members(name).get(MEMBER) or "", f"{folder.path / name}: {MEMBER}"
     if folder.has(FILE):
         given, place = (folder.path / FILE).read_bytes(), str(folder.path / FILE)
     elif isinstance(given, list) and all(isinstance(each, dict) for each in given):

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.decoder_config import positive
-from triptych_export.huggingface.chat import read_chat
+from triptych_export.huggingface.chat import has_template, read_chat
 from triptych_export.huggingface.checkpoint.chat_inputs import Scored, read_scored_tokens, read_template, score_rows
 from triptych_export.huggingface.checkpoint.config import BARE, ENCODER, MASKED, TEXT, TOKENS, check_architecture, flag
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
@@ -43,6 +43,7 @@ from triptych_training.models.gpt import Gpt, GptConfig
 from triptych_training.models.gpt_encoder import LAST, GptEncoderConfig
 
 TABLES = ("tokens", "projection")  # our names of embedding and output
+PLAIN_TEXTS = "texts are classified as they are, and special tokens in them are text"
 OUTPUT = "lm_head.weight"  # of the checkpoint, where it is the embedding's matrix
 
 LONGEST_TEXT = 8_192  # tokens of a text to embed or to label
@@ -127,10 +128,12 @@ def load_states(folder: Folder, mapping: DecoderMapping) -> TextCheckpoint:
     load_rules(model, weights, [*heads, *rules], ignored, mapping.prefixes)
     longest = min(settings.max_tokens or model.config.max_positions, LONGEST_TEXT)
     loaded = assemble(folder, model, tokenizer, replace(settings, max_tokens=longest), labels)
-    if not template:
-        return loaded
-    provenance = {**loaded.provenance, "template": ", ".join(map(repr, template))}
-    return replace(loaded, singles=False, template=template, provenance=provenance)
+    if template:
+        provenance = {**loaded.provenance, "template": ", ".join(map(repr, template))}
+        return replace(loaded, singles=False, template=template, provenance=provenance)
+    if head == TEXT and has_template(folder):
+        return replace(loaded, provenance={**loaded.provenance, "chat_not_carried_over": PLAIN_TEXTS})
+    return loaded
 
 
 def _score_rule(folder: Folder, mapping: DecoderMapping, config: GptConfig, scored: Scored, weights: StoredWeights) -> Rule:
