@@ -162,6 +162,8 @@ def open_gguf(path: Path) -> "GgufFolder":
         raise SourceError(f"{path}: not a GGUF file, or damaged ({one_line(error)})") from error
     if (parts := metadata.get("split.count", 1)) > 1:
         raise SourceError(f"{path}: one of {parts} parts of a model; join them: llama-gguf-split --merge FIRST_PART WHOLE.gguf")
+    if (kind := metadata.get("general.type", "model")) == "adapter":
+        raise SourceError(f"{path}: general.type {kind!r} is not supported; export PEFT's folder that it was made of")
     if (kind := metadata.get("general.architecture")) not in FAMILIES:
         raise SourceError(f"{path}: general.architecture {kind!r} is not supported; supported: {', '.join(FAMILIES)}")
     return GgufFolder(path, metadata=metadata, reader=reader)

@@ -5,6 +5,7 @@ https://code.google.com/archive/p/word2vec.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ from torch import Tensor
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.sentence_transformers import (
-    MODEL_FILE,
     MODULES,
+    list_prompts,
     read_dimensions,
     read_modules,
+    read_prompts,
 )
 from triptych_export.huggingface.folder import CONFIG, PICKLES, Folder
 from triptych_training.checkpoints.encoder import TextCheckpoint
@@ -52,6 +54,7 @@ def load_static_folder(folder: Folder) -> tuple[TextCheckpoint, Path]:
         TrainingError: weights or tokenizer cannot be read.
     """
     kind, modules = static_kind(folder), read_modules(folder)
+    prompts: Mapping[str, str] = {}
     if kind == MODEL2VEC:
         place, normalize = folder.path, bool(folder.config.get("normalize", False))
         if (pooling := folder.config.get("pooling", "mean")) != "mean":
@@ -60,19 +63,21 @@ def load_static_folder(folder: Folder) -> tuple[TextCheckpoint, Path]:
         if foreign := [one for one, _ in modules if one not in ("StaticEmbedding", "Normalize")]:
             raise SourceError(f"{folder.path / MODULES}: {foreign[0]} is not supported beside StaticEmbedding")
         place, normalize = folder.path / dict(modules)["StaticEmbedding"], "Normalize" in dict(modules)
-        prompts = folder.members(MODEL_FILE)
-        if prompts.get("default_prompt_name"):
-            raise SourceError(f"{folder.path}: default_prompt_name: {prompts['default_prompt_name']!r} is not supported here")
+        default, prompts = read_prompts(folder)
+        if default:
+            raise SourceError(f"{folder.path}: default_prompt_name, of {default!r:.60}, is not supported here")
     weights = place / "model.safetensors"
     tokenizer = load_tokenizer(place / "tokenizer.json")
     table = _table(weights, tokenizer)[:, : read_dimensions(folder)]
-    made = json.loads(tokenizer.to_str())["model"]
-    unknown = tokenizer.token_to_id(made["unk_token"]) if made.get("unk_token") else made.get("unk_id")
+    words = json.loads(tokenizer.to_str())["model"]
+    unknown = tokenizer.token_to_id(words["unk_token"]) if words.get("unk_token") else words.get("unk_id")
     ignored = [unknown] if kind == MODEL2VEC and unknown is not None else []  # Model2Vec leaves it out
     pad = add_boundary(tokenizer)
     table = torch.cat((table[:pad], torch.zeros(max(1, pad + 1 - len(table)), table.shape[1])))
     model = StaticEmbedding(table, pad, ignored).eval()
-    return TextCheckpoint(model, tokenizer, provenance={"architecture": kind}, family=kind, normalize=normalize), weights
+    provenance = {"architecture": kind, **({"prompts": listed} if (listed := list_prompts(prompts)) else {})}
+    made = TextCheckpoint(model, tokenizer, provenance=provenance, family=kind, normalize=normalize, prompts=prompts)
+    return made, weights
 
 
 def load_word_file(path: Path) -> TextCheckpoint:

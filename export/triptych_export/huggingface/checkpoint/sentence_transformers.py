@@ -213,6 +213,11 @@ def read_prompts(folder: Folder) -> tuple[str, Mapping[str, str]]:
     return (prompts[default] or "") if default else "", {name: text or "" for name, text in prompts.items()}
 
 
+def list_prompts(prompts: Mapping[str, str], default: str = "") -> str:
+    """List all prompts but the default one, for the model card; empty if there are none."""
+    return ", ".join(f"{name}: {text!r}" for name, text in prompts.items() if text not in {"", default})
+
+
 def read_dimensions(folder: Folder) -> int | None:
     """Read how many values of each vector are kept; None: all of them."""
     given = folder.members(MODEL_FILE).get("truncate_dim")

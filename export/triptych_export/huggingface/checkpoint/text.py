@@ -25,6 +25,7 @@ from triptych_export.huggingface.checkpoint.mapping import Rule, is_one_matrix, 
 from triptych_export.huggingface.checkpoint.sentence_transformers import (
     SentenceSettings,
     classifier_settings,
+    list_prompts,
     prepare_tokenizer,
     read_layers,
     read_sentence_settings,
@@ -218,7 +219,7 @@ def assemble(
     if settings.max_tokens and settings.max_tokens < model.config.max_positions:
         _shorten(model, settings.max_tokens)
     notes = {"default_prompt": repr(settings.prompt)} if settings.prompt else {}
-    if others := ", ".join(f"{name}: {text!r}" for name, text in settings.prompts.items() if text not in {"", settings.prompt}):
+    if others := list_prompts(settings.prompts, settings.prompt):
         # There they replace the default one, which a bundle puts before every text.
         notes["prompts_not_available" if settings.prompt or settings.chats else "prompts"] = others
     if markers := [token.content for token in read_special_tokens(folder).additional]:

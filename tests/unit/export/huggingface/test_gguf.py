@@ -91,6 +91,15 @@ def test_a_file_that_cannot_be_read_whole_is_refused(
         open_gguf(path).weights().tensor("lm_head.weight")
 
 
+def test_a_file_of_an_adapter_names_the_remedy(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(path := tmp_path / "adapter.gguf", "llama")
+    writer.add_type(gguf.GGUFType.ADAPTER)
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+    with pytest.raises(SourceError, match=r"adapter\.gguf: general\.type 'adapter' is not supported; export PEFT's folder"):
+        open_gguf(path)
+
+
 def divisors_of(original: int) -> NDArray[np.float32]:
     """Compute the divisors of Llama 3.2 as llama.cpp's converter does."""
     factor, low, high = 32.0, 1.0, 4.0

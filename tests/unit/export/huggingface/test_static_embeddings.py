@@ -75,9 +75,11 @@ def test_a_text_is_the_mean_of_its_known_tokens(tmp_path: Path, write: Callable[
     assert not loaded.model(torch.tensor(unknown.ids)).any()
 
 
-def test_vectors_have_the_recorded_number_of_values(tmp_path: Path) -> None:
-    write_json(write_sentence_transformers(tmp_path) / "config_sentence_transformers.json", {"truncate_dim": 2})
+def test_settings_of_sentence_transformers_are_read(tmp_path: Path) -> None:
+    settings = {"truncate_dim": 2, "prompts": {"query": "river ", "document": ""}}
+    write_json(write_sentence_transformers(tmp_path) / "config_sentence_transformers.json", settings)
     loaded = load_static_folder(Folder(tmp_path))[0]
+    assert loaded.prompts == settings["prompts"]
     assert loaded.tokenizer is not None
     found = loaded.model(torch.tensor(loaded.tokenizer.encode("king").ids))
     np.testing.assert_allclose(found, TABLE[0, :2], rtol=1e-5, atol=1e-6)
