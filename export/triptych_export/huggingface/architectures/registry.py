@@ -92,6 +92,7 @@ LOADERS: Loaders = {
     "vit_msn": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
 }
 DECODERS = {**GPTS, **LLAMAS}
+QUANTIZATION = "quantization_config"  # member of config.json
 
 
 def load(folder: Folder, source_language: str = "", target_language: str = "", prompts: Prompts | None = None) -> Loaded:
@@ -107,7 +108,11 @@ def load(folder: Folder, source_language: str = "", target_language: str = "", p
     neutral, open_model = _loader(folder, source_language, target_language, prompts)
     try:
         loaded = open_model()
-    except WeightsError:
+    except WeightsError as error:
+        if given := folder.config.whole.get(QUANTIZATION):
+            remedy = "export the model in full precision that they were made of"
+            fault = f"{given!r:.60} is not supported, and the weights seem to be quantized; {remedy}"
+            raise folder.config_error(f"{QUANTIZATION}: {fault}") from error
         check_members(folder, neutral)  # an unsupported member says why they do not fit
         raise
     check_members(folder, neutral)

@@ -136,6 +136,7 @@ def test_an_unsupported_member_explains_weights_that_do_not_fit(tmp_path: Path) 
     edit_json(folder / "config.json", quantization_config={"bits": 4}, encoder_layers=3)
     found = fault(folder)
     assert "config.json: quantization_config: {'bits': 4} is not supported" in found
+    assert found.endswith("the weights seem to be quantized; export the model in full precision that they were made of")
 
 
 @pytest.mark.parametrize(("given", "window"), [({}, 4_096), ({"sliding_window": None}, 0), ({"sliding_window": 16}, 16)])
