@@ -265,6 +265,7 @@ int64_t draw_likely(const float* weights, int64_t size, double total, int64_t to
   const double least = topk ? -1.0 : (1.0 - topp) * total / size;  // of all that weigh less, none is needed
   for (int64_t i = 0; i < size; i++)
     if (weights[i] > least) kept.push_back({weights[i], i});
+  if (kept.empty()) return 0;  // all are equal, or nothing is likely: no value is a number above minus infinity
   if (topk) {
     std::nth_element(kept.begin(), kept.begin() + topk, kept.end());
     kept.resize(topk);

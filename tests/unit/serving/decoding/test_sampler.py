@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from triptych_serving.decoding.sampler import Sampler
-from triptych_serving.runtime.native.library import LEVEL
+from triptych_serving.runtime.native.library import LEVEL, native_draw
 
 PROBABILITIES = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.03, 0.01])
 LOGS = np.log(PROBABILITIES).astype(np.float32)
@@ -131,6 +131,16 @@ def test_each_token_takes_one_random_number() -> None:
     first.choose(LOGS, 1.0, 1, 1.0)
     second.choose(LOGS[:2], 0.1, 0, 0.3)
     assert draws(first) == draws(second)
+
+
+@pytest.mark.parametrize(("logit", "topp"), [(np.nan, 0.9), (-np.inf, 0.9), (1.0, 1e-30)])
+def test_kernels_draw_the_first_token_where_none_is_the_likeliest(logit: float, topp: float) -> None:
+    """A broken model's logits may be no numbers; drawn tokens are never outside of them."""
+    if native_draw() is None:
+        pytest.skip("the library of kernels is not installed")
+    sampler = Sampler(5, 0)
+    sampler.choose(np.arange(5_000, dtype=np.float32), 1.0, 0, 0.9)  # leaves what a draw must not read
+    assert sampler.choose(np.full(5, logit, np.float32), 1.0, 0, topp) == 0
 
 
 @pytest.mark.parametrize("size", [1, 50, 1_030, 5_000])
