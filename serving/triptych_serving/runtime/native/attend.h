@@ -9,6 +9,7 @@ constexpr int LANES = 4;
 #endif
 using Floats = float __attribute__((vector_size(4 * LANES)));
 using Ints = int32_t __attribute__((vector_size(4 * LANES)));
+using Unsigned = uint32_t __attribute__((vector_size(4 * LANES)));  // of bits that may overflow, where values are no numbers
 
 INLINE Floats load(const float* from) {
   Floats result;
@@ -66,12 +67,12 @@ INLINE Floats exponential(Floats x) {
   y = y * rest + 1.6666665459e-1f;
   y = y * rest + 5.0000001201e-1f;
   y = y * (rest * rest) + rest + 1.0f;
-  Ints bits;
+  Unsigned bits;
   std::memcpy(&bits, &scaled, sizeof bits);
   bits = (bits + 127) << 23;
   Floats power;
   std::memcpy(&power, &bits, sizeof power);
-  const Ints inside = x > -87.0f;
+  const Unsigned inside = reinterpret_cast<Unsigned>(x > -87.0f);
   Floats result = y * power;
   std::memcpy(&bits, &result, sizeof bits);
   bits &= inside;
@@ -83,8 +84,8 @@ INLINE void put(float* to, const float* from, const float*, int64_t size) { std:
 
 INLINE void put(int8_t* to, const float* from, const float* scale, int64_t size) {
   for (int64_t i = 0; i < size; i++) {
-    const float steps = from[i] / scale[i];
-    to[i] = static_cast<int8_t>(std::nearbyint(steps < -128.0f ? -128.0f : steps > 127.0f ? 127.0f : steps));
+    const float steps = from[i] / scale[i], above = steps > -128.0f ? steps : -128.0f;  // also where it is no number
+    to[i] = static_cast<int8_t>(std::nearbyint(above < 127.0f ? above : 127.0f));
   }
 }
 

@@ -37,7 +37,7 @@ void put(int8_t* to, const float* from, int64_t size) {
     float largest = 0.0f;
     for (int64_t i = first; i < end; i++) largest = std::max(largest, std::fabs(from[i]));
     const float step = largest / 127.0f, steps = largest > FLT_MIN * 127 ? 127.0f / largest : 0.0f;
-    for (int64_t i = first; i < end; i++) to[i] = static_cast<int8_t>(std::nearbyint(from[i] * steps));
+    for (int64_t i = first; i < end; i++) to[i] = static_cast<int8_t>(std::lrint(from[i] * steps));
     std::memcpy(to + size + first / SCALED * sizeof step, &step, sizeof step);
   }
 }
@@ -66,7 +66,7 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
   T* present[2] = {kernel.output<T>(context, 1, cache_shape, 4), kernel.output<T>(context, 2, cache_shape, 4)};
   if (!present[0] || !present[1]) throw Fault{"GroupQueryAttention: present_key and present_value are required"};
   if (cached) copy_cache(keys, present[0], capacity), copy_cache(values, present[1], capacity);
-  const auto start_of = [&](int64_t row) { return *total.data == tokens ? 0 : last.data[row] + 1 - tokens; };
+  const auto start_of = [&](int64_t row) { return *total.data == tokens ? 0 : last.data[row] - tokens + 1; };
   for (int64_t row = 0; row < rows; row++)
     if (start_of(row) < 0 || start_of(row) + tokens > capacity || (half && start_of(row) + tokens > cosines.shape[0]))
       throw Fault{"GroupQueryAttention: a position is outside the cache"};

@@ -39,18 +39,18 @@ void round_blocks(const float* from, int64_t size, int8_t* to, float* steps, flo
       most = greater(greater(values[i], -values[i]), most);
     }
     const float by = largest(most), inverse = by > FLT_MIN * 127 ? 127 / by : 0;
-    Ints sum{};
+    Unsigned sum{};
     for (int i = 0; i < SCALE_BLOCK / LANES; i++) {
       using Bytes = int8_t __attribute__((vector_size(LANES)));
       const Ints rounded = nearest(values[i] * inverse);
       const Bytes bytes = __builtin_convertvector(rounded, Bytes);
       std::memcpy(to + first + i * LANES, &bytes, LANES);
-      sum += rounded;
+      sum += reinterpret_cast<Unsigned>(rounded);
     }
     *steps = by / 127;
-    int32_t all = 0;
+    uint32_t all = 0;
     for (int i = 0; i < LANES; i++) all += sum[i];
-    *sums = all * *steps;
+    *sums = static_cast<int32_t>(all) * *steps;
   }
 }
 

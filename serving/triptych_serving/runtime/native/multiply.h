@@ -42,7 +42,7 @@ float round_between(const float* from, int64_t size, uint8_t* to, int32_t* zero)
     most = greater(values, most), least = greater(-values, least);
   }
   const float high = largest(most), low = largest(least);  // the latter without its sign
-  const float step = std::max((high + low) / MOST_BYTES, SMALLEST_TOKEN), place = std::nearbyint(low / step);
+  const float step = std::max((high + low) / MOST_BYTES, SMALLEST_TOKEN), place = std::nearbyint(std::min(MOST_BYTES, low / step));
   for (int64_t i = 0; i < size; i += LANES) store_bytes(to + i, nearest(load_some(from + i, size - i) / step + place), size - i);
   *zero = static_cast<int32_t>(place);
   return step;

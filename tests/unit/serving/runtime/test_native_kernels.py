@@ -714,6 +714,35 @@ def test_what_the_kernel_does_not_compute_is_an_error_that_says_so(tmp_path: Pat
         session.run({**given, "last": LAST + 1})
 
 
+@HAS_PRODUCTS
+@pytest.mark.parametrize("level", BYTE_LEVELS)
+@pytest.mark.parametrize("value", [np.inf, np.array(0x7FFFFFFF, np.uint32).view(np.float32)], ids=["infinity", "nan"])
+def test_values_that_are_no_numbers_change_no_other_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path, level: str, value: float
+) -> None:
+    monkeypatch.setenv(LEVEL, level)
+    rng = np.random.default_rng(1)
+
+    def check(graph: Path, kernel_set: str, name: str, given: Arrays) -> None:
+        session = Session(graph, kernels=library, kernel_set=kernel_set)
+        broken = {**given, name: given[name].copy()}
+        broken[name][1] = value
+        for found, expected in zip(session.run(broken), session.run(given), strict=True):
+            np.testing.assert_array_equal(found[[0, 2]], expected[[0, 2]])
+
+    rows: Arrays = {"inputs": rng.standard_normal((3, 64), np.float32)}
+    check(write_four_bit_product(tmp_path, (64, 16), 32, "", False)[0], GENERATION, "inputs", rows)
+    function = per_row_product(False)
+    constants = {"weights": rng.integers(-127, 128, (64, 16), np.int8), "scales": rng.random(16, np.float32)}
+    node = helper.make_node(function.name, ["inputs", *constants], ["result"], domain=function.domain)
+    check(save(tmp_path, [node], [("inputs", FLOAT, [3, 64])], RESULT, constants, function), "", "inputs", rows)
+    check(write_graph(tmp_path, 16, True, True, False, False), "", "query", random_inputs(16, True, True, False))
+    caches = np.zeros((3, 1, CAPACITY, cached_bytes(32)), np.int8)
+    given: Arrays = {"query": rng.standard_normal((3, 2, 128), np.float32), "keys": caches, "values": caches}
+    given |= {"last": np.array([1, 5, 9], np.int32), "total": np.array([CAPACITY], np.int32)}
+    check(write_causal_graph(tmp_path, (2, 1, 32), True, "", (0, 0.5), "int8"), GENERATION, "query", given)
+
+
 def test_the_library_is_used_where_it_loads_and_heads_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path
 ) -> None:
