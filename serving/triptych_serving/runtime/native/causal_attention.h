@@ -50,21 +50,29 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
   const auto cosines = kernel.has_rotary ? kernel.input<float>(context, 7) : Kernel::Tensor<float>();
   const auto sines = kernel.has_rotary ? kernel.input<float>(context, 8) : Kernel::Tensor<float>();
   const int64_t rows = query.shape[0], tokens = query.shape[1], heads = kernel.heads, shared = kernel.shared_heads;
-  const int64_t width = query.rank == 3 ? query.shape[2] : 0, parts = heads + (key.data ? 0 : 2 * shared);
   const bool cached = keys.rank;  // else these are whole rows
+  const bool packed = !key.rank;  // else new keys and values are inputs of their own
+  const int64_t width = query.rank == 3 ? query.shape[2] : 0, parts = heads + (packed ? 2 * shared : 0);
   const int64_t size = width / parts, cached_size = ::cached_size<T>(size), group = heads / shared, half = kernel.has_rotary ? cosines.shape[1] : 0;
-  if ((cached && (keys.rank != 4 || keys.shape[1] != shared || keys.shape[3] != cached_size)) || size % ROUNDING || size > LARGEST_HEAD)
+  if ((cached && (keys.rank != 4 || keys.shape[1] != shared || keys.shape[3] != cached_size)) || size < 1 || size % ROUNDING ||
+      size > LARGEST_HEAD)
     throw Fault{"GroupQueryAttention: the cache has another number of heads, or heads that are no multiple of 16 channels up to 256"};
+  const bool fits = !cached || (keys.shape[0] == rows && values.has_shape({rows, shared, keys.shape[2], cached_size}));
+  if (!fits || last.size() != rows || total.size() != 1)
+    throw Fault{"GroupQueryAttention: the caches or their positions are not those of the rows"};
+  if (kernel.has_rotary && (cosines.rank != 2 || !sines.has_shape({cosines.shape[0], half})))
+    throw Fault{"GroupQueryAttention: the cosines and sines are no matrices of one shape"};
   const int64_t capacity = std::max<int64_t>(cached ? keys.shape[2] : 0, *total.data);
-  if (width != parts * size || 2 * half > size || (!cached && capacity != tokens))
+  const auto is_new = [&](const auto& tensor) { return packed || tensor.has_shape({rows, tokens, shared * size}); };
+  if (width != parts * size || !is_new(key) || !is_new(value) || 2 * half > size || (!cached && capacity != tokens))
     throw Fault{"GroupQueryAttention: query, key and value have unsupported shapes"};
   const New new_queries{query.data, width};
-  const New new_keys{key.data ? key.data : query.data + heads * size, key.data ? shared * size : width};
-  const New new_values{key.data ? value.data : query.data + (heads + shared) * size, new_keys.distance};
+  const New new_keys{packed ? query.data + heads * size : key.data, packed ? width : shared * size};
+  const New new_values{packed ? query.data + (heads + shared) * size : value.data, new_keys.distance};
   const int64_t shape[3] = {rows, tokens, heads * size}, cache_shape[4] = {rows, shared, capacity, cached_size};
   float* result = kernel.output<float>(context, 0, shape, 3);
   T* present[2] = {kernel.output<T>(context, 1, cache_shape, 4), kernel.output<T>(context, 2, cache_shape, 4)};
-  if (!present[0] || !present[1]) throw Fault{"GroupQueryAttention: present_key and present_value are required"};
+  if (rows * tokens && (!present[0] || !present[1])) throw Fault{"GroupQueryAttention: present_key and present_value are required"};
   if (cached) copy_cache(keys, present[0], capacity), copy_cache(values, present[1], capacity);
   const auto start_of = [&](int64_t row) { return *total.data == tokens ? 0 : last.data[row] - tokens + 1; };
   for (int64_t row = 0; row < rows; row++)
@@ -115,15 +123,15 @@ void compute_causal_attention(const Kernel& kernel, void* context) {
 }
 
 void make_causal_attention(Kernel& kernel, const void* info) {
-  kernel.heads = kernel.integer(info, "num_heads", 0);
-  kernel.shared_heads = kernel.integer(info, "kv_num_heads", 0);
+  kernel.heads = kernel.count(info, "num_heads");
+  kernel.shared_heads = kernel.count(info, "kv_num_heads");
   kernel.scale = kernel.number(info, "scale", 0.0f);
   kernel.window = std::max<int64_t>(0, kernel.integer(info, "local_window_size", -1));
   kernel.has_rotary = kernel.integer(info, "do_rotary", 0);
   kernel.interleaved = kernel.integer(info, "rotary_interleaved", 0);
   kernel.cap = kernel.number(info, "softcap", 0.0f);
   const bool plain = kernel.integer(info, "smooth_softmax", 0) <= 0 && kernel.integer(info, "qk_output", 0) == 0;
-  if (!plain || kernel.cap < 0.0f || kernel.heads < 1 || kernel.shared_heads < 1 || kernel.heads % kernel.shared_heads || kernel.scale <= 0.0f ||
+  if (!plain || kernel.cap < 0.0f || kernel.heads % kernel.shared_heads || kernel.scale <= 0.0f ||
       kernel.inputs(info) > (kernel.has_rotary ? 9 : 7))
     throw Fault{"GroupQueryAttention: unsupported attributes or inputs"};
 }

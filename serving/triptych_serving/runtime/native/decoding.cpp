@@ -502,6 +502,13 @@ struct Kernel {
     return count;
   }
 
+  // An attribute that counts something. Numbers that no tensor can have would overflow where they are multiplied.
+  int64_t count(const void* info, const char* name, int64_t otherwise = 0) const {
+    const int64_t value = integer(info, name, otherwise);
+    if (value < 1 || value > INT32_MAX) throw Fault{"num_heads, kv_num_heads, K, N or block_size is not between 1 and 2147483647"};
+    return value;
+  }
+
   float number(const void* info, const char* name, float otherwise) const {
     float value = otherwise;
     if (Status status = at<Status (*)(const void*, const char*, float*)>(FLOAT_ATTRIBUTE)(info, name, &value)) {
@@ -511,7 +518,7 @@ struct Kernel {
     return value;
   }
 
-  // Dimensions, and the data.
+  // Dimensions, and the data. An absent input has neither.
   template <typename T>
   struct Tensor {
     T* data = nullptr;
@@ -525,7 +532,11 @@ struct Kernel {
       return count;
     }
 
-    int64_t size() const { return rank ? rows() * shape[rank - 1] : 1; }
+    int64_t size() const { return rank ? rows() * shape[rank - 1] : data != nullptr; }
+
+    bool has_shape(std::initializer_list<int64_t> sizes) const {
+      return rank == sizes.size() && std::equal(sizes.begin(), sizes.end(), shape);
+    }
   };
 
   template <typename T>
@@ -593,20 +604,25 @@ void compute_attention(const Kernel& kernel, void* context) {
   const auto bias = kernel.input<float>(context, 10);
   const auto key_scale = kernel.input<float>(context, 12), value_scale = kernel.input<float>(context, 13);
   const int64_t rows = query.shape[0], heads = kernel.heads, size = keys.shape[3], capacity = keys.shape[2];
+  if (keys.rank != 4 || keys.shape[1] != heads || size < 1 || size % ROUNDING || size > LARGEST_HEAD)
+    throw Fault{"the cache has another number of heads, or heads that are not a multiple of 16 channels, at most 256"};
   const bool packed = !key.data && key.rank == 0;
   const int64_t width = (packed ? 3 : 1) * heads * size;
-  if (query.rank != 3 || query.shape[1] != 1 || query.shape[2] != width || (key.rank && key.shape[1] != 0))
+  if (!query.has_shape({rows, 1, width}) || (key.rank && key.shape[1] != 0))
     throw Fault{"not one packed query, key and value, or one query alone, of each row"};
-  if (keys.rank != 4 || keys.shape[1] != heads || size % ROUNDING || size > LARGEST_HEAD)
-    throw Fault{"the cache has another number of heads, or heads that are not a multiple of 16 channels, at most 256"};
-  if (sizeof(T) == 1 && !(key_scale.data && value_scale.data)) throw Fault{"int8 caches without scales"};
-  if (bias.data && (bias.rank != 4 || bias.shape[2] != 1 || bias.shape[3] < capacity)) throw Fault{"unsupported shape of the bias"};
+  if (!keys.has_shape({rows, heads, capacity, size}) || !values.has_shape({rows, heads, capacity, size}) || last.size() != rows)
+    throw Fault{"the caches or their positions are not those of the rows"};
+  if (sizeof(T) == 1 && (key_scale.size() != heads * size || value_scale.size() != heads * size))
+    throw Fault{"int8 caches without a scale for each channel of each head"};
+  if (bias.data && (bias.rank != 4 || (bias.shape[0] != 1 && bias.shape[0] != rows) || (bias.shape[1] != 1 && bias.shape[1] != heads) ||
+                    bias.shape[2] != 1 || bias.shape[3] < capacity))
+    throw Fault{"unsupported shape of the bias"};
   const int64_t output_shape[3] = {rows, 1, heads * size}, weights_shape[4] = {rows, heads, 1, capacity};
   float* result = kernel.output<float>(context, 0, output_shape, 3);
   T* present[2] = {kernel.output<T>(context, 1, keys.shape, 4), kernel.output<T>(context, 2, keys.shape, 4)};
   T* past[2] = {keys.data, values.data};
   for (int i = 0; i < 2; i++) {
-    if (!present[i] && packed) throw Fault{"the new keys and values have no place: present_key and present_value are required"};
+    if (!present[i] && packed && rows) throw Fault{"the new keys and values have no place: present_key and present_value are required"};
     if (present[i] && present[i] != past[i]) std::memcpy(present[i], past[i], rows * heads * capacity * size * sizeof(T));
     if (!present[i]) present[i] = past[i];
   }
@@ -645,15 +661,16 @@ void compute_attention(const Kernel& kernel, void* context) {
 
 void compute_log_softmax(const Kernel& kernel, void* context) {
   const auto values = kernel.input<float>(context, 0);
+  if (!values.rank) throw Fault{"LogSoftmax: a number alone has no last dimension"};
   float* result = kernel.output<float>(context, 0, values.shape, values.rank);
-  const int64_t size = values.rank ? values.shape[values.rank - 1] : 0;
+  const int64_t size = values.shape[values.rank - 1];
   for (int64_t row = 0; row < values.rows(); row++) kernel.level.log_softmax(values.data + row * size, result + row * size, size);
 }
 
 void compute_top_k(const Kernel& kernel, void* context) {
   const auto values = kernel.input<float>(context, 0);
   const auto wanted = kernel.input<int64_t>(context, 1);
-  const int64_t size = values.rank ? values.shape[values.rank - 1] : 0, count = *wanted.data;
+  const int64_t size = values.rank ? values.shape[values.rank - 1] : 0, count = wanted.size() == 1 ? *wanted.data : 0;
   if (count < 1 || count > size) throw Fault{"TopK: k is not between 1 and the number of values"};
   int64_t shape[4] = {values.shape[0], values.shape[1], values.shape[2], values.shape[3]};
   shape[values.rank - 1] = count;
@@ -668,7 +685,8 @@ void compute_norm(const Kernel& kernel, void* context) {
   const auto weights = kernel.input<float>(context, 2), biases = kernel.input<float>(context, 3), step = kernel.input<float>(context, 4);
   const auto zero = kernel.input<uint8_t>(context, 5);
   const int64_t size = x.rank ? x.shape[x.rank - 1] : 0;
-  if (x.rank != y.rank || x.size() != y.size() || weights.size() != size || biases.size() != size || step.size() != 1)
+  if (!x.rank || x.rank != y.rank || x.size() != y.size() || weights.size() != size || biases.size() != size || step.size() != 1 ||
+      zero.size() != 1)
     throw Fault{"NormToBytes: unsupported shapes"};
   float* sum = kernel.output<float>(context, 0, x.shape, x.rank);
   uint8_t* bytes = kernel.output<uint8_t>(context, 1, x.shape, x.rank);
@@ -724,13 +742,13 @@ Status compute_safely(void* kernel, void* context) {
 }
 
 void make_attention(Kernel& kernel, const void* info) {
-  kernel.heads = kernel.integer(info, "num_heads", 0);
+  kernel.heads = kernel.count(info, "num_heads");
   kernel.scale = kernel.number(info, "scale", 0.0f);
   const int64_t attention = kernel.integer(info, "qk_output", 0);
   kernel.weights = attention == 2;
   const bool plain = kernel.integer(info, "do_rotary", 0) == 0 && kernel.integer(info, "local_window_size", -1) == -1 &&
                      kernel.integer(info, "smooth_softmax", 0) <= 0 && kernel.number(info, "softcap", 0.0f) == 0.0f;
-  if (!plain || kernel.heads < 1 || kernel.integer(info, "kv_num_heads", 0) != kernel.heads || kernel.scale <= 0.0f || attention % 2)
+  if (!plain || kernel.count(info, "kv_num_heads") != kernel.heads || kernel.scale <= 0.0f || attention % 2)
     throw Fault{"decode_attention: unsupported attributes"};
 }
 

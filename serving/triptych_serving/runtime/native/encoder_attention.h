@@ -27,7 +27,8 @@ std::vector<Sequence> find_sequences(const Kernel::Tensor<int32_t>& lengths, int
 }
 
 void check_heads(const Kernel& kernel, int64_t columns) {
-  if (columns % (3 * kernel.heads) || columns > 3 * LARGEST_HEAD * kernel.heads) throw Fault{"attention: heads of more than 256 channels"};
+  if (columns < 1 || columns % (3 * kernel.heads) || columns > 3 * LARGEST_HEAD * kernel.heads)
+    throw Fault{"attention: not queries, keys and values of 1 to 256 channels for each head"};
 }
 
 template <typename T, const Places& PLACES, size_t LENGTHS>
@@ -62,9 +63,9 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
 
 template <const Places& PLACES>
 void make_encoder_attention(Kernel& kernel, const void* info) {
-  kernel.heads = kernel.integer(info, "num_heads", 0);
+  kernel.heads = kernel.count(info, "num_heads");
   kernel.scale = kernel.number(info, "scale", 0.0f);
-  if (kernel.heads < 1 || kernel.integer(info, "unidirectional", 0) || kernel.integer(info, "do_rotary", 0) || kernel.has(info, 8))
+  if (kernel.integer(info, "unidirectional", 0) || kernel.integer(info, "do_rotary", 0) || kernel.has(info, 8))
     throw Fault{"attention: unsupported attributes or inputs"};
   make_product_of_bytes(kernel, info, PLACES);
   if (kernel.operands) check_heads(kernel, kernel.operands->columns);

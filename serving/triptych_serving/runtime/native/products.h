@@ -354,12 +354,11 @@ void make_block_product(Kernel& kernel, const void* info) {
   const bool has_zeros = PLACES.zeros && kernel.has(info, PLACES.zeros);
   const auto zeros = has_zeros ? kernel.constant<uint8_t>(info, PLACES.zeros) : Kernel::Tensor<uint8_t>();
   const auto added = PLACES.added ? kernel.constant<float>(info, PLACES.added) : Kernel::Tensor<float>();
-  const BlockWeights from{values.data, scales.data, zeros.data, added.data, kernel.integer(info, "K", 0), kernel.integer(info, "N", 0),
-                          kernel.integer(info, "block_size", SCALE_BLOCK)};
+  const BlockWeights from{values.data, scales.data, zeros.data, added.data, kernel.count(info, "K"), kernel.count(info, "N"),
+                          kernel.count(info, "block_size", SCALE_BLOCK)};
   kernel.has_bias = kernel.has(info, PLACES.bias);
   const bool rounds = PLACES.added || kernel.integer(info, "accuracy_level", 0) == 4;
-  if (from.depth < 1 || from.columns < 1 || from.size < SCALE_BLOCK || from.size % SCALE_BLOCK || kernel.integer(info, "bits", 4) != 4 ||
-      !rounds || (PLACES.order && kernel.has(info, PLACES.order)))
+  if (from.size % SCALE_BLOCK || kernel.integer(info, "bits", 4) != 4 || !rounds || (PLACES.order && kernel.has(info, PLACES.order)))
     throw Fault{"MatMulNBits: not blocks of weights of 4 bits whose inputs may be rounded to 8"};
   const int64_t count = from.own_blocks();
   if (values.size() != from.columns * count * from.size / 2 || scales.size() != from.columns * count ||

@@ -15,7 +15,7 @@ from onnx import FunctionProto, TensorProto, helper
 
 from triptych_embedded.request import embedded_repository
 from triptych_export.quantization.functions import add_function, block_product, norm_to_bytes, per_row_product
-from triptych_serving.errors import EngineError
+from triptych_serving.errors import BundleError, EngineError
 from triptych_serving.runtime import session as session_module
 from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native import library as installed
@@ -714,6 +714,105 @@ def test_what_the_kernel_does_not_compute_is_an_error_that_says_so(tmp_path: Pat
         session.run({**given, "last": LAST + 1})
 
 
+def with_other_shapes(path: Path, given: Arrays, changed: Mapping[str, tuple[int, ...]]) -> tuple[Path, Arrays]:
+    """Let a graph take inputs of any shape, and return it with inputs of which some have others: the rest is as it was."""
+    model = onnx.load(path)
+    for each in model.graph.input:
+        each.type.tensor_type.ClearField("shape")
+    onnx.save(model, path)
+    return path, {**given, **{name: np.resize(given[name], shape) for name, shape in changed.items()}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"keys": (ROWS - 1, HEADS, CAPACITY, 32), "values": (ROWS - 1, HEADS, CAPACITY, 32)}, "not those of the rows"),
+        ({"values": (ROWS, HEADS, CAPACITY - 30, 32)}, "not those of the rows"),
+        ({"last": (ROWS - 1,)}, "not those of the rows"),
+        ({"query": (ROWS, 1, 0), "keys": (ROWS, HEADS, CAPACITY, 0), "values": (ROWS, HEADS, CAPACITY, 0)}, "16 channels"),
+        ({"bias": (ROWS - 1, HEADS, 1, CAPACITY)}, "shape of the bias"),
+        ({"bias": (ROWS, HEADS + 1, 1, CAPACITY)}, "shape of the bias"),
+        ({"key_scale": (8,)}, "a scale for each channel"),
+    ],
+)
+def test_caches_of_other_shapes_than_the_rows_are_errors(
+    tmp_path: Path, library: Path, changed: dict[str, tuple[int, ...]], fault: str
+) -> None:
+    graph = write_graph(tmp_path, 32, True, True, True, False)
+    path, given = with_other_shapes(graph, random_inputs(32, True, True, True), changed)
+    with pytest.raises(EngineError, match=fault):
+        Session(path, kernels=library).run(given)
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"keys": (1, 1, CAPACITY, 32), "values": (1, 1, CAPACITY, 32)}, "not those of the rows"),
+        ({"values": (2, 1, 3, 32)}, "not those of the rows"),
+        ({"last": (1,)}, "not those of the rows"),
+        ({"total": (0,)}, "not those of the rows"),
+        ({"sines": (CAPACITY, 4)}, "no matrices of one shape"),
+        ({"cosines": (CAPACITY,), "sines": (CAPACITY,)}, "no matrices of one shape"),
+        ({"key": (2, 1, 32)}, "unsupported shapes"),
+        ({"value": (1, 3, 32)}, "unsupported shapes"),
+    ],
+)
+def test_new_tokens_of_other_shapes_than_their_caches_are_errors(
+    tmp_path: Path, library: Path, changed: dict[str, tuple[int, ...]], fault: str
+) -> None:
+    ones = {name: np.ones((2, 3, size), np.float32) for name, size in (("query", 64), ("key", 32), ("value", 32))}
+    ones |= {name: np.ones((2, 1, CAPACITY, 32), np.float32) for name in ("keys", "values")}
+    ones |= {name: np.ones((CAPACITY, 8), np.float32) for name in ("cosines", "sines")}
+    given: Arrays = {**ones, "last": np.array([2, 9], np.int32), "total": np.array([CAPACITY], np.int32)}
+    graph = write_causal_graph(tmp_path, (2, 1, 32), False, "halves", (0, 0.0), "float")
+    path, given = with_other_shapes(graph, given, changed)
+    with pytest.raises(EngineError, match=fault):
+        Session(path, kernels=library, kernel_set=GENERATION).run(given)
+
+
+def test_no_rows_have_no_results(tmp_path: Path, library: Path) -> None:
+    graph = write_causal_graph(tmp_path, (2, 1, 32), False, "", (0, 0.0), "float")
+    given = {name: np.ones((0, 1, size), np.float32) for name, size in (("query", 64), ("key", 32), ("value", 32))}
+    given |= {name: np.ones((0, 1, CAPACITY, 32), np.float32) for name in ("keys", "values")}
+    session = Session(graph, kernels=library, kernel_set=GENERATION)
+    found = session.run({**given, "last": np.ones(0, np.int32), "total": np.array([CAPACITY], np.int32)})
+    assert [each.shape for each in found] == [(0, 1, 64), (0, 1, CAPACITY, 32), (0, 1, CAPACITY, 32)]
+
+
+@HAS_PRODUCTS
+@pytest.mark.parametrize(("columns", "heads"), [(0, 1 << 40), (6, 6148914691236517206)])
+def test_heads_without_channels_are_errors(tmp_path: Path, library: Path, columns: int, heads: int) -> None:
+    """The second number of heads overflows to 2 where it is multiplied by 3."""
+    path = write_encoder_attention(tmp_path, np.ones((4, columns), np.int8), has_lengths=False)
+    model = onnx.load(path)
+    model.graph.node[0].attribute[0].i = heads
+    onnx.save(model, path)
+    with pytest.raises(BundleError):
+        Session(path, kernels=library)
+
+
+@HAS_PRODUCTS
+def test_weights_of_4_bits_that_are_not_there_are_errors(
+    tmp_path: Path, library: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, _ = write_four_bit_product(tmp_path, (32, 1), 32, "", False)
+    model = onnx.load(path)
+    scales = model.graph.initializer.pop(1)
+    model.graph.input.append(helper.make_tensor_value_info(scales.name, FLOAT, scales.dims))
+    onnx.save(model, path)
+    Session(path, kernels=library, kernel_set=GENERATION)
+    assert "the weights are no part of the graph" in caplog.text
+
+    for attribute in model.graph.node[0].attribute:  # sizes whose product overflows to that of empty tensors
+        attribute.i = {"K": 128, "N": 1 << 62}.get(attribute.name, attribute.i)
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.zeros(0, np.uint8), model.graph.initializer[0].name))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(0, np.float32), scales.name))
+    model.graph.input.pop()
+    onnx.save(model, path)
+    with pytest.raises(BundleError):
+        Session(path, kernels=library, kernel_set=GENERATION)
+
+
 @HAS_PRODUCTS
 @pytest.mark.parametrize("level", BYTE_LEVELS)
 @pytest.mark.parametrize("value", [np.inf, np.array(0x7FFFFFFF, np.uint32).view(np.float32)], ids=["infinity", "nan"])
@@ -741,6 +840,18 @@ def test_values_that_are_no_numbers_change_no_other_row(
     given: Arrays = {"query": rng.standard_normal((3, 2, 128), np.float32), "keys": caches, "values": caches}
     given |= {"last": np.array([1, 5, 9], np.int32), "total": np.array([CAPACITY], np.int32)}
     check(write_causal_graph(tmp_path, (2, 1, 32), True, "", (0, 0.5), "int8"), GENERATION, "query", given)
+
+
+def test_numbers_that_are_not_one_are_errors(tmp_path: Path, library: Path) -> None:
+    node = helper.make_node("TopK", ["logits", "k"], ["best", "places"])
+    outputs: list[Tensor] = [("best", FLOAT, None), ("places", INT64, None)]
+    session = Session(save(tmp_path, [node], [("logits", FLOAT, None), ("k", INT64, None)], outputs), kernels=library)
+    with pytest.raises(EngineError, match="k is not between 1 and the number of values"):
+        session.run({"logits": np.ones((2, 5), np.float32), "k": np.zeros(0, np.int64)})
+    softmax = helper.make_node("LogSoftmax", ["logits"], ["result"], axis=-1)
+    session = Session(save(tmp_path, [softmax], [("logits", FLOAT, None)], RESULT), kernels=library)
+    with pytest.raises(EngineError, match="no last dimension"):
+        session.run({"logits": np.array(1, np.float32)})
 
 
 def test_the_library_is_used_where_it_loads_and_heads_fit(
