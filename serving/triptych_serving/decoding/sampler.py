@@ -41,14 +41,15 @@ class Sampler:
         weights = _weights(log_probabilities, temperature)
         kept = _nucleus(weights, topk, topp) if 0 < topk < len(weights) or topp < 1 else None
         cumulated = np.cumsum(weights if kept is None else weights[kept])
-        index = int(np.searchsorted(cumulated, self._random.random() * cumulated[-1], side="right"))
+        index = int(np.searchsorted(cumulated[:-1], self._random.random() * cumulated[-1], side="right"))
         return index if kept is None else int(kept[index])
 
 
 def _weights(log_probabilities: NDArray[np.floating], temperature: float) -> Floats:
     """Return probabilities scaled so that the likeliest is 1."""
     exact = log_probabilities.astype(np.float64)
-    with np.errstate(over="ignore"):  # at a low temperature unlikely tokens overflow to minus infinity, as they should
+    # At a low temperature unlikely tokens overflow to minus infinity, as they should; a broken model's are no numbers.
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(np.exp((exact - exact.max()) / temperature))
 
 
