@@ -65,6 +65,7 @@ enum Place {  // in the table of functions
   TYPE_AND_SHAPE = 65,
   FLOAT_ATTRIBUTE = 85,
   INT_ATTRIBUTE = 86,
+  TEXT_ATTRIBUTE = 87,
   INPUT = 90,
   OUTPUT = 91,
   RELEASE_STATUS = 93,
@@ -759,7 +760,12 @@ void make_last(Kernel& kernel, const void* info) {
 
 void make_scatter(Kernel& kernel, const void* info) {
   const int64_t axis = kernel.integer(info, "axis", 0);
-  if (axis != 1 && axis != -1) throw Fault{"ScatterElements: only along the last of two dimensions"};
+  char reduction[5] = "none";  // as long as any
+  size_t size = sizeof reduction;
+  const auto read = kernel.at<Status (*)(const void*, const char*, char*, size_t*)>(TEXT_ATTRIBUTE);
+  if (Status status = read(info, "reduction", reduction, &size)) kernel.at<void (*)(Status)>(RELEASE_STATUS)(status);  // there is none
+  if ((axis != 1 && axis != -1) || std::strcmp(reduction, "none"))
+    throw Fault{"ScatterElements: only along the last of two dimensions, and without a reduction"};
 }
 
 void make_norm(Kernel& kernel, const void* info) { kernel.scale = kernel.number(info, "epsilon", 1e-5f); }
@@ -796,6 +802,12 @@ CustomOp make_op(const char* name, size_t inputs, size_t outputs, Status (*compu
   op.own_name = name;
   op.inputs = inputs;
   op.outputs = outputs;
+  return op;
+}
+
+CustomOp make_log_softmax_op() {
+  CustomOp op = make_op("LogSoftmax", 1, 1, compute_safely<compute_log_softmax>);
+  op.start_version = [](const CustomOp*) { return 13; };  // earlier ones take all dimensions from the second on together
   return op;
 }
 
@@ -929,7 +941,7 @@ extern "C" __attribute__((visibility("default"))) int triptych_multiplies_bytes(
 
 extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void* options, const ApiBase* base) {
   static const CustomOp floats = make_attention_op<float>(FLOAT), bytes = make_attention_op<int8_t>(INT8);
-  static const CustomOp log_softmax = make_op("LogSoftmax", 1, 1, compute_safely<compute_log_softmax>);
+  static const CustomOp log_softmax = make_log_softmax_op();
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
   static const CustomOp scatter = make_scatter_op(), product = make_product_op();
   static const CustomOp causal_floats = make_causal_op<float>(FLOAT), causal_bytes = make_causal_op<int8_t>(INT8);

@@ -704,6 +704,24 @@ def test_edits_are_written_where_they_belong(tmp_path: Path, library: Path) -> N
         session.run({"given": given, "places": places + 2, "updates": updates})
 
 
+@pytest.mark.parametrize(("opset", "name"), [(11, "LogSoftmax"), (18, "ScatterElements")])
+def test_what_an_operator_is_in_other_graphs_is_left_to_the_runtime(
+    tmp_path: Path, library: Path, opset: int, name: str
+) -> None:
+    """LogSoftmax of opset 12 and earlier is over all dimensions but the first; edits may be added to what they replace."""
+    if name == "LogSoftmax":
+        given: Arrays = {"x": np.arange(8, dtype=np.float32).reshape(1, 2, 4)}
+        node = helper.make_node(name, [*given], ["result"])
+    else:
+        given = {"x": np.ones((1, 3), np.float32), "places": np.zeros((1, 2), np.int64), "updates": np.ones((1, 2), np.float32)}
+        node = helper.make_node(name, [*given], ["result"], axis=1, reduction="add")
+    inputs = [helper.make_tensor_value_info(each, INT64 if each == "places" else FLOAT, given[each].shape) for each in given]
+    model = onnx_model([node], inputs, [helper.make_tensor_value_info("result", FLOAT, None)], opset=opset)
+    onnx.save(model, tmp_path / "graph.onnx")
+    found = [Session(tmp_path / "graph.onnx", kernels=kernels).run(given)[0] for kernels in (library, None)]
+    np.testing.assert_allclose(*found, rtol=1e-6)
+
+
 def test_what_the_kernel_does_not_compute_is_an_error_that_says_so(tmp_path: Path, library: Path) -> None:
     """The runtime's own operator would take it: so it is replaced."""
     session = Session(write_graph(tmp_path, 16, True, False, False, False), kernels=library)
