@@ -1,4 +1,4 @@
-.PHONY: install check test full soak gpu ray image format stubs fixtures
+.PHONY: install check test full soak sanitize gpu ray image format stubs fixtures
 
 install:  ## everything that contributing needs
 	pip install --no-compile -c constraints.txt -e ".[dev]"
@@ -14,6 +14,9 @@ full:  ## longer suites: every checkpoint family, whole validation sets
 
 soak:  ## minutes of load; TRIPTYCH_SOAK_SECONDS and TRIPTYCH_STORM_SECONDS set how many
 	pytest -m soak
+
+sanitize:  ## the tests of the C++ kernels, compiled with GCC's sanitizers, at every level of instructions: some twenty minutes
+	python -m tests.sanitize
 
 gpu:  ## the suite for a CUDA device, which is skipped where there is none; `python -m tests.gpu.kit` adds the benchmarks
 	pytest -m gpu tests/gpu

@@ -15,8 +15,8 @@ OLD = "-DOLD_ASSEMBLER"  # GCC 11 or later may use an assembler before binutils 
 LONGEST = 600  # seconds
 
 
-def compile_library(target: Path = LIBRARY) -> str:
-    """Compile the kernels to `target`; return why that was not possible, or an empty string."""
+def compile_library(target: Path = LIBRARY, *others: str) -> str:
+    """Compile the kernels to `target`, with `others` after the flags; return why that was not possible, or an empty string."""
     compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, COMPILERS)), "")
     if not compiler:
         return f"no C++ compiler is installed ({', '.join(COMPILERS)})"
@@ -24,7 +24,7 @@ def compile_library(target: Path = LIBRARY) -> str:
         with tempfile.TemporaryDirectory(dir=target.parent) as work:
             made = Path(work) / target.name
             for flags in ((*FLAGS, SPLIT), FLAGS, (*FLAGS, OLD)):
-                command = [*compiler.split(), *flags, str(SOURCE), "-o", str(made)]
+                command = [*compiler.split(), *flags, *others, str(SOURCE), "-o", str(made)]
                 result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST)
                 if not result.returncode:
                     break
