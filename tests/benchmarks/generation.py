@@ -13,9 +13,9 @@ percentage of texts that equal Triptych's. --work keeps checkpoint, bundle and c
 
 The peers need `pip install ctranslate2 onnxruntime-genai llama-cpp-python`. The builder of onnxruntime-genai knows no GPT-2,
 and llama.cpp is measured with llama alone. A candidate that cannot be loaded is listed at the end with the reason. int8 has
-only Triptych, CTranslate2, whose caches are always floats, and llama.cpp (Q8_0, caches of 16 bits); int4 only Triptych and
-llama.cpp (Q4_1). GCC 12 compiles llama.cpp's kernels for AMX such that they crash; there, install it with
-`CMAKE_ARGS="-DCMAKE_CXX_FLAGS='-fno-tree-dse -fno-dse'"`.
+only Triptych, CTranslate2, whose caches are always floats, and llama.cpp (Q8_0, caches of 16 bits); int4, also with int8
+caches, only Triptych and llama.cpp (Q4_1). GCC 12 compiles llama.cpp's kernels for AMX such that they crash; there, install it
+with `CMAKE_ARGS="-DCMAKE_CXX_FLAGS='-fno-tree-dse -fno-dse'"`.
 """
 
 import os

@@ -27,7 +27,7 @@ from triptych_export.parity.comparison import (
     workers_for,
 )
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, WITH_INT8_CACHES, TextGenerationManifest
+from triptych_serving.bundle.manifest import FP16, TextGenerationManifest
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
@@ -36,7 +36,7 @@ from triptych_serving.decoding.prompt_cache import PromptGraphs, PromptKVCache
 from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions
 from triptych_serving.runtime.memory import HostMemory
 from triptych_serving.runtime.native.library import native_kernels
-from triptych_serving.runtime.session import GENERATION, Session
+from triptych_serving.runtime.session import GENERATION, PRODUCTS, Session
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Finish, Row
@@ -106,11 +106,15 @@ def open_decoder(
 
 
 def score(bundle: Bundle, precision: str, texts: Sequence[Ids]) -> list[tuple[Array, Array]]:
-    """Return, for each text, the log-probability of every token but the first, and the likeliest token in its place."""
+    """Return, for each text, the log-probability of every token but the first, and the likeliest token in its place.
+
+    As in serving, native kernels are used where they are installed.
+    """
     manifest = bundle.manifest_of(TextGenerationManifest)
     graphs, shape = manifest.precisions[precision], manifest.decoder
-    kernels = native_kernels() if precision in WITH_INT8_CACHES.values() else None
-    graph = Session(bundle.path(graphs.score), saturation_free=graphs.saturation_free, kernels=kernels, kernel_set=GENERATION)
+    kernels = None if precision == FP16 else native_kernels()
+    kernel_set = PRODUCTS if native_kernels(shape.head_dim) is None else GENERATION
+    graph = Session(bundle.path(graphs.score), saturation_free=graphs.saturation_free, kernels=kernels, kernel_set=kernel_set)
     size = PromptGraphs(graph, graph, lambda: graph), shape, max(map(len, texts), default=0), 1
     cache = DevicePromptCache(*size, HostMemory()) if precision == FP16 else PromptKVCache(*size)
     found = []

@@ -240,7 +240,7 @@ def _product_error(record: Record, factors: Tensor, weight: Tensor, limit: int) 
 
 
 class Grid(Protocol):
-    """What the weights of a projection are rounded to, one input channel after the other."""
+    """Rounds the weights of a projection, one input channel after the other."""
 
     together: int  # channels that are rounded before all later ones are corrected
 

@@ -49,7 +49,7 @@ SPECS = {
     "transformers": [Spec("transformers", "transformers", "transformers", {"fp16": "fp16"})],
 }
 FP32: Mapping[str, str] = {"fp32": "fp32"}
-ANY_OF_TEXT = {**ANY, "int4": "int4"}
+ANY_OF_TEXT = {**ANY, "int4": "int4", "int4-int8-caches": "int4-int8-caches"}
 GENERATORS = {  # of text, see candidates/generators.py
     "triptych": [Spec("triptych-generator", OWN, OWN, ANY_OF_TEXT)],
     "grpc": [Spec("grpc-generator", "Triptych gRPC", OWN, ANY_OF_TEXT)],
