@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from triptych_export.bundle_files import needed_files
 from triptych_export.families.generation import count_samples, write_generation
 from triptych_export.graphs.generation import takes_int8_caches
+from triptych_export.quantization.calibration import calibrate_blocks
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import WITH_INT8_CACHES
 from triptych_serving.errors import BundleError
@@ -40,6 +42,19 @@ def test_texts_that_are_given_are_read(tmp_path: Path) -> None:
     source, said, given = decoder_source("llama"), list[str](), [[3, 4, 5], [6, 7]]
     assert write_generation(source, tmp_path / "one", said.append, given, ["fp32", "int8"]) == given
     assert said == ["tracing the graphs of fp32", "calibrating int8 with 2 texts", "tracing the graphs of int8"]
+
+
+def test_weights_that_have_four_bits_are_traced_with_fp32(tmp_path: Path) -> None:
+    source, said, given = decoder_source("llama"), list[str](), [[3, 4, 5], [6, 7]]
+    write_generation(source, tmp_path / "one", said.append, given, ["fp32", "int4"])
+    assert said == ["tracing the graphs of fp32", "calibrating int4 with 2 texts", "tracing the graphs of int4"]
+    assert isinstance(source.model, Gpt)
+    rounded = replace(source, model=calibrate_blocks(source.model, [(torch.tensor([ids]),) for ids in given]))
+    said.clear()
+    write_generation(rounded, tmp_path / "two", said.append, given, ["fp32", "int4"])
+    assert said == ["tracing the graphs of fp32, int4"]
+    weights = [open_bundle(tmp_path / name).manifest.files["weights.int4.bin"] for name in ("one", "two")]
+    assert weights[0] == weights[1]
 
 
 @pytest.mark.skipif(native_kernels() is None, reason="only native kernels read int8 caches")
