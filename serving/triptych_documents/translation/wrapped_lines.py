@@ -15,7 +15,9 @@ _PROSE = re.compile(r"(?<!\w)[^\W\d_]{2,}+\W+[^\W\d_]{2}")
 _BEGINNING = re.compile(r"[\w\"'“‘«(\[`{<%]")  # of a line of a paragraph; others are code or items
 _CODE_PLANE = 0xF0000  # private characters, each of which stands for a code
 _CODES = re.compile("([\U000f0000-\U000fffff])")
-_WHOLE = re.compile(r"`[^`]{1,300}`|<[^<>]{1,500}>|\{[^{}]{0,300}\}|\]\([^()]{1,500}\)")  # is not broken
+# Also a plural of ICU's, whose forms have placeholders.
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,100}\}){0,300}+\}){0,300}+\}"
+_WHOLE = re.compile(rf"`[^`]{{1,300}}`|<[^<>]{{1,500}}>|{_BRACES}|\]\([^()]{{1,500}}\)")  # is not broken
 _INNER_SPACE = "\U00100000"  # stands for a space in it
 
 

@@ -43,10 +43,13 @@ def test_codes_and_line_ends_stay(end: str) -> None:
     )
 
 
-def test_placeholders_and_tags_are_not_broken() -> None:
+@pytest.mark.parametrize(
+    "held", ["{n, one} <a b c> `d e` [f](g h)", "{n, plural, one {{who} has # file} other {{who} has # files}}"]
+)
+def test_placeholders_and_tags_are_not_broken(held: str) -> None:
     lines = WrappedLines(("A sentence that continues on the next line of the text\nand ends there.",))
-    target = "A sentence of the text that continues on the next {n, one} <a b c> `d e` [f](g h)"
-    assert lines.written((target,)) == (target.replace(" {", "\n{"),)
+    target = f"A sentence of the text that continues on the next {held}"
+    assert lines.written((target,)) == (target.replace(" {n", "\n{n"),)
 
 
 @pytest.mark.parametrize(
