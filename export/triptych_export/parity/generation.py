@@ -33,10 +33,10 @@ from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
 from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.prompt_cache import PromptGraphs, PromptKVCache
-from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions
+from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions, kernel_set
 from triptych_serving.runtime.memory import HostMemory
 from triptych_serving.runtime.native.library import native_kernels
-from triptych_serving.runtime.session import GENERATION, PRODUCTS, Session
+from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Finish, Row
@@ -113,8 +113,8 @@ def score(bundle: Bundle, precision: str, texts: Sequence[Ids]) -> list[tuple[Ar
     manifest = bundle.manifest_of(TextGenerationManifest)
     graphs, shape = manifest.precisions[precision], manifest.decoder
     kernels = None if precision == FP16 else native_kernels()
-    kernel_set = PRODUCTS if native_kernels(shape.head_dim) is None else GENERATION
-    graph = Session(bundle.path(graphs.score), saturation_free=graphs.saturation_free, kernels=kernels, kernel_set=kernel_set)
+    used = kernel_set(shape.head_dim)
+    graph = Session(bundle.path(graphs.score), saturation_free=graphs.saturation_free, kernels=kernels, kernel_set=used)
     size = PromptGraphs(graph, graph, lambda: graph), shape, max(map(len, texts), default=0), 1
     cache = DevicePromptCache(*size, HostMemory()) if precision == FP16 else PromptKVCache(*size)
     found = []

@@ -261,7 +261,6 @@ class StepGrid:
 
     def __init__(self, weight: Tensor, limit: int) -> None:
         self._weight, self._limit, self._steps = weight, limit, _steps(weight, limit)
-        self._largest = weight.sign() * limit * self._steps
         self._peaks = weight.abs().argmax(1)  # stay as they are, so that the steps can be told from the result
 
     def rounded(self) -> Tensor:
@@ -273,7 +272,7 @@ class StepGrid:
     def round(self, channel: int, weights: Tensor) -> Tensor:
         step = self._steps[:, 0]
         rounded = (weights / step).round().clamp(-self._limit, self._limit) * step
-        return torch.where(self._peaks == channel, self._largest[:, channel], rounded)
+        return torch.where(self._peaks == channel, self._weight[:, channel].sign() * self._limit * step, rounded)
 
 
 class BlockGrid:

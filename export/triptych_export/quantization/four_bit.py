@@ -104,9 +104,11 @@ def quantize_blocks(matrix: Floats) -> Blocks:
 
 def is_rounded(matrix: Floats) -> bool:
     """Tell, by a part of `[N, K]`, whether each block has at most 16 different weights, at equal distances."""
+    if matrix.shape[1] % BLOCK:
+        return False
     sample = matrix[:: -(-len(matrix) // SAMPLE)]
     error, rounded = (_quantize_rows(sample, choices).error for choices in (_shrinks, _steps))
-    return rounded <= KEPT * error and matrix.shape[1] % BLOCK == 0
+    return rounded <= KEPT * error
 
 
 def round_blocks(matrix: Floats) -> tuple[Floats, Floats, Floats]:

@@ -34,6 +34,11 @@ NEEDS_KERNELS = (
 )
 
 
+def kernel_set(head_dim: int) -> str:
+    """Return which native kernels run a decoder-only model: those of products alone, if none attend to heads of this size."""
+    return PRODUCTS if native_kernels(head_dim) is None else GENERATION
+
+
 @dataclass(frozen=True)
 class PromptSpec:
     """A decoder-only model as slots see it: a row's source is one token, its target the whole context."""
@@ -128,6 +133,5 @@ class PromptLaneFactory(LaneGraphs):
 
     def _make_session(self, graph: str, place: SessionPlace | None) -> Session:
         kernels = native_kernels() if place is None else None
-        attends = native_kernels(self.spec.shape.head_dim) is not None
-        options = self._options.threads, self._files.saturation_free, place, kernels, GENERATION if attends else PRODUCTS
+        options = self._options.threads, self._files.saturation_free, place, kernels, kernel_set(self.spec.shape.head_dim)
         return Session(self._bundle.path(graph), *options)
