@@ -1,4 +1,4 @@
-// The arithmetic of decoding.cpp, which includes this file once for each level of instructions.
+// Vectors, and attention to one query, included by levels.h once for each level of instructions.
 
 #if LEVEL == AVX512
 constexpr int LANES = 16;

@@ -1,4 +1,4 @@
-// The arithmetic of causal attention, included by decoding.cpp after attend.h and select.h, once for each level of instructions.
+// The arithmetic of causal attention, included by levels.h after attend.h and select.h, once for each level of instructions.
 
 constexpr int QUERIES = LEVEL == AVX512 ? 4 : 2;  // that read the keys and values together: as many as fit into registers
 

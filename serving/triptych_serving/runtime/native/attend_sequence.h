@@ -1,4 +1,4 @@
-// Attention among all tokens of a sequence, included by decoding.cpp after attend.h and select.h for AVX2 and AVX-512: two products of
+// Attention among all tokens of a sequence, included by levels.h after attend.h and select.h for AVX2 and AVX-512: two products of
 // matrices with a softmax between them.
 
 constexpr int TALL = 6;                      // rows that are multiplied together

@@ -1,4 +1,4 @@
-// One step of beam search, included by decoding.cpp: ranks the continuations of each text's hypotheses.
+// One step of beam search: ranks the continuations of each text's hypotheses.
 
 struct Beams {  // as in beams.py; by slot, one hypothesis in each
   const float* top;           // [slots, columns]: log-probabilities of the best next tokens, descending

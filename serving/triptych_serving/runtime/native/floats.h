@@ -1,4 +1,4 @@
-// Products of floats, included by decoding.cpp after attend.h for each level that has fused multiply-adds.
+// Products of floats, included by levels.h after attend.h for each level that has fused multiply-adds.
 //
 // A result is summed in the order of the depth whatever the number of rows, so that a row's is the same alone and in company.
 

@@ -1,4 +1,4 @@
-// Products of floats with weights of 4 bits, included by decoding.cpp after multiply.h for the same levels. Each block of a row's inputs is
+// Products of floats with weights of 4 bits, included by levels.h after multiply.h for the same levels. Each block of a row's inputs is
 // divided by its largest magnitude and rounded to bytes; each block of a column has a scale and an offset of 16 bits. In a panel, a block
 // has the scales and offsets of all columns, then bytes with a weight of its first half and one of its second.
 

@@ -15,9 +15,9 @@ from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native.compiler import LIBRARY
 
 LEVEL = "TRIPTYCH_NATIVE_KERNELS"  # environment: "off", or a level that the library reads
-LEVELS = ("amx_int8", "avx512_vnni", "avx512", "avx_vnni", "avx2", "plain")  # as in decoding.cpp
+LEVELS = ("amx_int8", "avx512_vnni", "avx512", "avx_vnni", "avx2", "plain")  # as in levels.h
 HEAD_MULTIPLE, LARGEST_HEAD = 16, 256
-SCALED = 32  # as in decoding.cpp
+SCALED = 32  # as in arguments.h
 COPY_NUMBERS = 5
 NEWEST = "triptych_draw"  # function that earlier libraries lack
 SHORT_COPY = 1 << 20  # bytes: some ten microseconds

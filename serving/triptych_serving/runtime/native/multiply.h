@@ -1,4 +1,4 @@
-// Products of unsigned bytes with signed weights, included by decoding.cpp after attend.h: for AVX2 and AVX-512, each with VNNI, which
+// Products of unsigned bytes with signed weights, included by levels.h after attend.h: for AVX2 and AVX-512, each with VNNI, which
 // sums four products at a time, and without, where two products are summed in 16 bits and weights have 7 bits (products.h).
 
 constexpr int TOGETHER = LEVEL == AVX512 ? 4 : 2;  // vectors of a panel that are computed together

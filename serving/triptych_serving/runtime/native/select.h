@@ -1,4 +1,4 @@
-// The arithmetic of choosing tokens, included by decoding.cpp after attend.h, once for each level of instructions.
+// The arithmetic of choosing tokens, included by levels.h after attend.h, once for each level of instructions.
 
 constexpr int64_t BLOCK = 4 * LANES;
 

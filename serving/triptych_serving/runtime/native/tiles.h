@@ -1,4 +1,4 @@
-// Products of bytes with the tiles of AMX, included by decoding.cpp within the namespace of AVX512-VNNI, which packs the weights: those of
+// Products of bytes with the tiles of AMX, included by levels.h within the namespace of AVX512-VNNI, which packs the weights: those of
 // 64 inputs and 16 columns are a tile, whose rows are a panel apart.
 
 constexpr int64_t TILE_ROWS = 16, TILE_BYTES = 64;  // of a row
