@@ -68,7 +68,7 @@ class GenerationFamily:
         self.precisions = self.default_precisions if self.kept else written_precisions(shipped)
         self.default_name, self.provenance = source.family, source.provenance
         self.texts = texts or source.samples
-        self._samples: Sequence[list[int]] = ()  # what calibration and comparison read, known once the graphs are written
+        self._compared: Sequence[list[int]] = ()  # texts for the comparison, known once the graphs are written
 
     def describe(self) -> Description:
         config = self.source.model.config
@@ -84,17 +84,17 @@ class GenerationFamily:
         return Description("Continues texts." if self.source.tokenizer else "Completes images.", rows)
 
     def write(self, folder: Path, say: Say) -> None:
-        self._samples = write_generation(self.source, folder, say, self._read, self.precisions)
+        self._compared = write_generation(self.source, folder, say, self._read, self.precisions)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Check fp32 token by token, measure the other precisions and, with texts, perplexity."""
         say("comparing the bundle with PyTorch, token by token")
         bundle = open_bundle(folder)
         longest = min(NEW_TOKENS, self.source.model.config.max_positions // 2)
-        parity, texts = {}, self._samples or self._prompts
+        parity, texts = {}, self._compared or self._prompts
         if "fp32" in self.precisions:
             parity["fp32"], found = check_generation(self.source, bundle, self._prompts, longest)
-            texts = self._samples or found
+            texts = self._compared or found
             free_memory(self.source.model)
         say("scoring texts in all precisions")
         scores = {p: score(bundle, p, texts) for p in bundle.manifest.precisions if self._read or p != "fp32"}
@@ -139,8 +139,9 @@ def write_generation(
 ) -> Sequence[list[int]]:
     """Write graphs, tokenizer or colours, chat template and a first manifest; int8 and int4 are calibrated with `samples`.
 
-    Returns the samples. If there are none, but precisions to compare with fp32, they are texts that the model writes: random
-    tokens would be further from what it will read (Liu et al. 2023, LLM-QAT).
+    Returns the samples to compare precisions with; if there are enough, they are others than those of the calibration. If none
+    are given, but precisions to compare with fp32, they are texts that the model writes: random tokens would be further from
+    what it will read (Liu et al. 2023, LLM-QAT).
     """
     folder.mkdir()
     if source.tokenizer is not None:
@@ -160,8 +161,8 @@ def write_generation(
     for alike in filter(None, groups):
         model = source.model
         if alike[0] in own - {FP16} and not isinstance(model, OnnxGpt):
-            say(f"calibrating {alike[0]} with {len(samples)} texts")
-            given = [(torch.tensor([ids]),) for ids in samples]
+            given = [(torch.tensor([ids]),) for ids in _halves(samples)[0]]
+            say(f"calibrating {alike[0]} with {len(given)} texts")
             model = calibrate(model, given, WEIGHT_BITS) if alike == [INT8] else calibrate_blocks(model, given)
         say(f"tracing the graphs of {', '.join(alike)}")
         prepared = model if isinstance(model, OnnxGpt) else fuse_norms(fold_gpt(model))
@@ -180,7 +181,12 @@ def write_generation(
             write_manifest(folder, generation_manifest(source, ["fp32"]))
             samples = draw_texts(source, open_bundle(folder), count_samples(source))
     write_manifest(folder, generation_manifest(source, precisions))
-    return samples
+    return _halves(samples)[1]
+
+
+def _halves(samples: Sequence[list[int]]) -> tuple[Sequence[list[int]], Sequence[list[int]]]:
+    """Part texts for calibration and comparison; if there are few, both read all."""
+    return (samples[::2], samples[1::2]) if len(samples) >= 2 * FEWEST_PROMPTS else (samples, samples)
 
 
 def count_samples(source: GenerationSource) -> int:

@@ -28,7 +28,8 @@ def test_without_texts_the_model_writes_some(tmp_path: Path) -> None:
     source, said = decoder_source("llama"), list[str]()
     texts = write_generation(source, tmp_path / "one", said.append, [], ["fp32", "int8"])
     assert "sampling texts from the model, since none were given" in said
-    assert len(texts) == count_samples(source)
+    assert len(texts) == count_samples(source) // 2
+    assert f"calibrating int8 with {len(texts)} texts" in said
     assert {text[0] for text in texts} == {source.start}
     assert len(set(map(tuple, texts))) == len(texts)
     assert max(map(len, texts)) > 40
@@ -42,6 +43,12 @@ def test_texts_that_are_given_are_read(tmp_path: Path) -> None:
     source, said, given = decoder_source("llama"), list[str](), [[3, 4, 5], [6, 7]]
     assert write_generation(source, tmp_path / "one", said.append, given, ["fp32", "int8"]) == given
     assert said == ["tracing the graphs of fp32", "calibrating int8 with 2 texts", "tracing the graphs of int8"]
+
+
+def test_many_texts_calibrate_or_compare(tmp_path: Path) -> None:
+    source, said, given = decoder_source("llama"), list[str](), [[3, 4, *map(int, f"{index:02d}")] for index in range(64)]
+    assert write_generation(source, tmp_path / "one", said.append, given, ["fp32", "int8"]) == given[1::2]
+    assert "calibrating int8 with 32 texts" in said
 
 
 def test_weights_that_have_four_bits_are_traced_with_fp32(tmp_path: Path) -> None:
