@@ -79,6 +79,12 @@ class DecodingOptions:
     repetition_penalty: float | None = _option(
         float, "Divides the scores of tokens that were already produced; 1 is off.", FACTOR
     )
+    presence_penalty: float | None = _option(
+        float, "Subtracted from the logits of tokens that were already produced; 0 is off.", Bounds(-2, 2)
+    )
+    frequency_penalty: float | None = _option(
+        float, "The same, for each time that the token was produced; 0 is off.", Bounds(-2, 2)
+    )
     no_repeat_ngram_size: int | None = _option(int, "No sequence of this many tokens occurs twice; 0 is off.", NATURAL)
     suppress_sequences: tuple[str, ...] = _option(
         str, "Texts that must not occur in a translation; at most 256, each of 1 to 256 characters.", default=()
@@ -96,6 +102,9 @@ class DecodingOptions:
         float,
         "Sample from the most likely tokens that together have this probability.",
         Bounds(0, 1, exclusive=True),
+    )
+    sampling_minp: float | None = _option(
+        float, "Sample from tokens at least this many times as likely as the likeliest one; 0 is off.", Bounds(0, 1)
     )
     seed: int | None = _option(
         int, "Random seed of sampling: the same seed, text and options give the same sample.", Bounds(0, 2**64 - 1)
@@ -125,6 +134,8 @@ class DecodingArguments(TypedDict, total=False):
     length_penalty: float | None
     coverage_penalty: float | None
     repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
     no_repeat_ngram_size: int | None
     suppress_sequences: tuple[str, ...]
     min_length: int | None
@@ -133,6 +144,7 @@ class DecodingArguments(TypedDict, total=False):
     sampling_temperature: float | None
     sampling_topk: int | None
     sampling_topp: float | None
+    sampling_minp: float | None
     seed: int | None
     return_scores: bool | None
     return_alignment: bool | None

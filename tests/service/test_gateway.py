@@ -837,7 +837,9 @@ EMPTY_RULES = {"grammar": {"type": "json", "value": ""}}
         (CHATS, {"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage: int 1, must be"),
         (COMPLETIONS, {"max_tokens": 5000}, "max_tokens: "),
         (COMPLETIONS, {"max_completion_tokens": 5000}, "max_completion_tokens: "),
-        (COMPLETIONS, {"min_p": 0.1}, "min_p: "),
+        (COMPLETIONS, {"min_p": 1.1}, "min_p: 1.1"),
+        (COMPLETIONS, {"presence_penalty": 3}, "presence_penalty: 3.0 is out of range"),
+        (COMPLETIONS, {"typical_p": 0.1}, "typical_p: "),
         (COMPLETIONS, {"tool_choice": "required"}, "tool_choice: "),
         (COMPLETIONS, {"n": 2, "temperature": 0}, "n: 2 is above beam_size, which is 1; set top_k or top_p to sample, "),
         (COMPLETIONS, {"min_tokens": 9, "max_tokens": 5}, "min_tokens: 9 is above max_tokens, which is 5"),
@@ -909,6 +911,14 @@ def test_openai_choices_may_be_those_of_a_beam_search(served: Served) -> None:
     found = served.post("/v1/completions", body)[1]["choices"]
     expected = served.client.generate("I am", max_tokens=4, n=2, beam_size=2).choices
     assert [one["text"] for one in found] == [one.text for one in expected]
+
+
+def test_openai_penalties_are_those_of_the_options(served: Served) -> None:
+    body = {"model": "gpt-en", "prompt": "I am", "max_tokens": 40, "temperature": 0}
+    penalties = {"presence_penalty": 0.5, "frequency_penalty": 1.5}
+    expected = served.client.generate("I am", max_tokens=40, sampling_topk=1, **penalties)
+    texts = [served.post("/v1/completions", each)[1]["choices"][0]["text"] for each in (body, {**body, **penalties})]
+    assert texts[1] == expected.text != texts[0]
 
 
 def test_openai_takes_values_without_effect_as_vllm_does(served: Served) -> None:

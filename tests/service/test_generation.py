@@ -317,7 +317,7 @@ def test_openai_chat(served: Served, openai_client: openai.OpenAI) -> None:
     assert answer.choices[0].message.content == whole.choices[0].message.content
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"extra_body": {"functions": [{"name": "f"}]}}, "functions: .* is not supported; use tools", "invalid_argument"),
-        ({"frequency_penalty": 1}, "frequency_penalty: 1 is not supported; use repetition_penalty", "invalid_argument"),
+        ({"frequency_penalty": 3}, "frequency_penalty: 3.0 is out of range", "invalid_argument"),
         ({"extra_body": {"regex": "yes|no"}}, "regex: 'yes.no' is not supported; use structured_outputs", "invalid_argument"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "role: 'robot' is unknown", "invalid_argument"),
         ({"messages": [{"role": "user", "content": "w " * 150}]}, "messages: .* are too long", "context_length_exceeded"),

@@ -154,6 +154,8 @@ class DecodingOptions(_message.Message):
     LENGTH_PENALTY_FIELD_NUMBER: _builtins.int
     COVERAGE_PENALTY_FIELD_NUMBER: _builtins.int
     REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    PRESENCE_PENALTY_FIELD_NUMBER: _builtins.int
+    FREQUENCY_PENALTY_FIELD_NUMBER: _builtins.int
     NO_REPEAT_NGRAM_SIZE_FIELD_NUMBER: _builtins.int
     SUPPRESS_SEQUENCES_FIELD_NUMBER: _builtins.int
     MIN_LENGTH_FIELD_NUMBER: _builtins.int
@@ -162,6 +164,7 @@ class DecodingOptions(_message.Message):
     SAMPLING_TEMPERATURE_FIELD_NUMBER: _builtins.int
     SAMPLING_TOPK_FIELD_NUMBER: _builtins.int
     SAMPLING_TOPP_FIELD_NUMBER: _builtins.int
+    SAMPLING_MINP_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     RETURN_SCORES_FIELD_NUMBER: _builtins.int
     RETURN_ALIGNMENT_FIELD_NUMBER: _builtins.int
@@ -184,6 +187,10 @@ class DecodingOptions(_message.Message):
     """Weight beta of the coverage penalty (Wu et al. 2016, equation 14). 0 to 1,000; 0 is off."""
     repetition_penalty: _builtins.float
     """Divides the scores of tokens that were already generated (Keskar et al. 2019). 0.001 to 1,000; 1 is off."""
+    presence_penalty: _builtins.float
+    """Subtracted from the logits of tokens that were already generated; tokens of a prompt do not count. -2 to 2; 0 is off."""
+    frequency_penalty: _builtins.float
+    """The same, for each time that the token was generated. -2 to 2; 0 is off."""
     no_repeat_ngram_size: _builtins.int
     """Size of n-grams that must not occur twice in a translation. 0 is off."""
     min_length: _builtins.int
@@ -191,12 +198,18 @@ class DecodingOptions(_message.Message):
     max_length: _builtins.int
     """Maximum number of tokens of each sentence's translation, without the end-of-sentence token."""
     sampling_temperature: _builtins.float
-    """Divides the logits while sampling; sampling_topk (other than 1) or sampling_topp turns sampling on. 0.001 to 1,000; default 1."""
+    """Divides the logits while sampling; sampling_topk (other than 1), sampling_topp or sampling_minp turns sampling on. 0.001 to
+    1,000; default 1.
+    """
     sampling_topk: _builtins.int
     """Sample from the k most likely tokens; 1 is greedy search, 0 is all tokens."""
     sampling_topp: _builtins.float
     """Sample from the most likely tokens that together have this probability, among the top k where sampling_topk is set. Above 0,
     at most 1; 1 is all tokens.
+    """
+    sampling_minp: _builtins.float
+    """Sample only from tokens that are at least this many times as likely as the likeliest one (Nguyen et al. 2024), of those that
+    sampling_topk and sampling_topp leave. 0 to 1; 0 is off.
     """
     seed: _builtins.int
     """Seed of the sampler: the same seed, text and options give the same sample, whatever else the server runs (int8-shortlist, and
@@ -229,6 +242,8 @@ class DecodingOptions(_message.Message):
         length_penalty: _builtins.float | None = ...,
         coverage_penalty: _builtins.float | None = ...,
         repetition_penalty: _builtins.float | None = ...,
+        presence_penalty: _builtins.float | None = ...,
+        frequency_penalty: _builtins.float | None = ...,
         no_repeat_ngram_size: _builtins.int | None = ...,
         suppress_sequences: _abc.Iterable[_builtins.str] | None = ...,
         min_length: _builtins.int | None = ...,
@@ -237,19 +252,22 @@ class DecodingOptions(_message.Message):
         sampling_temperature: _builtins.float | None = ...,
         sampling_topk: _builtins.int | None = ...,
         sampling_topp: _builtins.float | None = ...,
+        sampling_minp: _builtins.float | None = ...,
         seed: _builtins.int | None = ...,
         return_scores: _builtins.bool | None = ...,
         return_alignment: _builtins.bool | None = ...,
         split_sentences: Global___SplitSentences.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_length_penalty", b"_length_penalty", "_max_length", b"_max_length", "_min_length", b"_min_length", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_num_hypotheses", b"_num_hypotheses", "_patience", b"_patience", "_repetition_penalty", b"_repetition_penalty", "_return_alignment", b"_return_alignment", "_return_scores", b"_return_scores", "_sampling_temperature", b"_sampling_temperature", "_sampling_topk", b"_sampling_topk", "_sampling_topp", b"_sampling_topp", "_seed", b"_seed", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "length_penalty", b"length_penalty", "max_length", b"max_length", "min_length", b"min_length", "no_repeat_ngram_size", b"no_repeat_ngram_size", "num_hypotheses", b"num_hypotheses", "patience", b"patience", "repetition_penalty", b"repetition_penalty", "return_alignment", b"return_alignment", "return_scores", b"return_scores", "sampling_temperature", b"sampling_temperature", "sampling_topk", b"sampling_topk", "sampling_topp", b"sampling_topp", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_frequency_penalty", b"_frequency_penalty", "_length_penalty", b"_length_penalty", "_max_length", b"_max_length", "_min_length", b"_min_length", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_num_hypotheses", b"_num_hypotheses", "_patience", b"_patience", "_presence_penalty", b"_presence_penalty", "_repetition_penalty", b"_repetition_penalty", "_return_alignment", b"_return_alignment", "_return_scores", b"_return_scores", "_sampling_minp", b"_sampling_minp", "_sampling_temperature", b"_sampling_temperature", "_sampling_topk", b"_sampling_topk", "_sampling_topp", b"_sampling_topp", "_seed", b"_seed", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "frequency_penalty", b"frequency_penalty", "length_penalty", b"length_penalty", "max_length", b"max_length", "min_length", b"min_length", "no_repeat_ngram_size", b"no_repeat_ngram_size", "num_hypotheses", b"num_hypotheses", "patience", b"patience", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "return_alignment", b"return_alignment", "return_scores", b"return_scores", "sampling_minp", b"sampling_minp", "sampling_temperature", b"sampling_temperature", "sampling_topk", b"sampling_topk", "sampling_topp", b"sampling_topp", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_length_penalty", b"_length_penalty", "_max_length", b"_max_length", "_min_length", b"_min_length", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_num_hypotheses", b"_num_hypotheses", "_patience", b"_patience", "_repetition_penalty", b"_repetition_penalty", "_return_alignment", b"_return_alignment", "_return_scores", b"_return_scores", "_sampling_temperature", b"_sampling_temperature", "_sampling_topk", b"_sampling_topk", "_sampling_topp", b"_sampling_topp", "_seed", b"_seed", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "length_penalty", b"length_penalty", "max_length", b"max_length", "min_length", b"min_length", "no_repeat_ngram_size", b"no_repeat_ngram_size", "num_hypotheses", b"num_hypotheses", "patience", b"patience", "repetition_penalty", b"repetition_penalty", "return_alignment", b"return_alignment", "return_scores", b"return_scores", "sampling_temperature", b"sampling_temperature", "sampling_topk", b"sampling_topk", "sampling_topp", b"sampling_topp", "seed", b"seed", "split_sentences", b"split_sentences", "suppress_sequences", b"suppress_sequences", "target_prefix", b"target_prefix"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_frequency_penalty", b"_frequency_penalty", "_length_penalty", b"_length_penalty", "_max_length", b"_max_length", "_min_length", b"_min_length", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_num_hypotheses", b"_num_hypotheses", "_patience", b"_patience", "_presence_penalty", b"_presence_penalty", "_repetition_penalty", b"_repetition_penalty", "_return_alignment", b"_return_alignment", "_return_scores", b"_return_scores", "_sampling_minp", b"_sampling_minp", "_sampling_temperature", b"_sampling_temperature", "_sampling_topk", b"_sampling_topk", "_sampling_topp", b"_sampling_topp", "_seed", b"_seed", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "frequency_penalty", b"frequency_penalty", "length_penalty", b"length_penalty", "max_length", b"max_length", "min_length", b"min_length", "no_repeat_ngram_size", b"no_repeat_ngram_size", "num_hypotheses", b"num_hypotheses", "patience", b"patience", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "return_alignment", b"return_alignment", "return_scores", b"return_scores", "sampling_minp", b"sampling_minp", "sampling_temperature", b"sampling_temperature", "sampling_topk", b"sampling_topk", "sampling_topp", b"sampling_topp", "seed", b"seed", "split_sentences", b"split_sentences", "suppress_sequences", b"suppress_sequences", "target_prefix", b"target_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__beam_size: _TypeAlias = _typing.Literal["beam_size"]  # noqa: Y015
     _WhichOneofArgType__beam_size: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size"]  # noqa: Y015
     _WhichOneofReturnType__coverage_penalty: _TypeAlias = _typing.Literal["coverage_penalty"]  # noqa: Y015
     _WhichOneofArgType__coverage_penalty: _TypeAlias = _typing.Literal["_coverage_penalty", b"_coverage_penalty"]  # noqa: Y015
+    _WhichOneofReturnType__frequency_penalty: _TypeAlias = _typing.Literal["frequency_penalty"]  # noqa: Y015
+    _WhichOneofArgType__frequency_penalty: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty"]  # noqa: Y015
     _WhichOneofReturnType__length_penalty: _TypeAlias = _typing.Literal["length_penalty"]  # noqa: Y015
     _WhichOneofArgType__length_penalty: _TypeAlias = _typing.Literal["_length_penalty", b"_length_penalty"]  # noqa: Y015
     _WhichOneofReturnType__max_length: _TypeAlias = _typing.Literal["max_length"]  # noqa: Y015
@@ -262,12 +280,16 @@ class DecodingOptions(_message.Message):
     _WhichOneofArgType__num_hypotheses: _TypeAlias = _typing.Literal["_num_hypotheses", b"_num_hypotheses"]  # noqa: Y015
     _WhichOneofReturnType__patience: _TypeAlias = _typing.Literal["patience"]  # noqa: Y015
     _WhichOneofArgType__patience: _TypeAlias = _typing.Literal["_patience", b"_patience"]  # noqa: Y015
+    _WhichOneofReturnType__presence_penalty: _TypeAlias = _typing.Literal["presence_penalty"]  # noqa: Y015
+    _WhichOneofArgType__presence_penalty: _TypeAlias = _typing.Literal["_presence_penalty", b"_presence_penalty"]  # noqa: Y015
     _WhichOneofReturnType__repetition_penalty: _TypeAlias = _typing.Literal["repetition_penalty"]  # noqa: Y015
     _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
     _WhichOneofReturnType__return_alignment: _TypeAlias = _typing.Literal["return_alignment"]  # noqa: Y015
     _WhichOneofArgType__return_alignment: _TypeAlias = _typing.Literal["_return_alignment", b"_return_alignment"]  # noqa: Y015
     _WhichOneofReturnType__return_scores: _TypeAlias = _typing.Literal["return_scores"]  # noqa: Y015
     _WhichOneofArgType__return_scores: _TypeAlias = _typing.Literal["_return_scores", b"_return_scores"]  # noqa: Y015
+    _WhichOneofReturnType__sampling_minp: _TypeAlias = _typing.Literal["sampling_minp"]  # noqa: Y015
+    _WhichOneofArgType__sampling_minp: _TypeAlias = _typing.Literal["_sampling_minp", b"_sampling_minp"]  # noqa: Y015
     _WhichOneofReturnType__sampling_temperature: _TypeAlias = _typing.Literal["sampling_temperature"]  # noqa: Y015
     _WhichOneofArgType__sampling_temperature: _TypeAlias = _typing.Literal["_sampling_temperature", b"_sampling_temperature"]  # noqa: Y015
     _WhichOneofReturnType__sampling_topk: _TypeAlias = _typing.Literal["sampling_topk"]  # noqa: Y015
@@ -281,6 +303,8 @@ class DecodingOptions(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__coverage_penalty) -> _WhichOneofReturnType__coverage_penalty | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__frequency_penalty) -> _WhichOneofReturnType__frequency_penalty | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__length_penalty) -> _WhichOneofReturnType__length_penalty | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_length) -> _WhichOneofReturnType__max_length | None: ...
@@ -293,11 +317,15 @@ class DecodingOptions(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__patience) -> _WhichOneofReturnType__patience | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__presence_penalty) -> _WhichOneofReturnType__presence_penalty | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition_penalty) -> _WhichOneofReturnType__repetition_penalty | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__return_alignment) -> _WhichOneofReturnType__return_alignment | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__return_scores) -> _WhichOneofReturnType__return_scores | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sampling_minp) -> _WhichOneofReturnType__sampling_minp | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sampling_temperature) -> _WhichOneofReturnType__sampling_temperature | None: ...
     @_typing.overload

@@ -22,9 +22,18 @@ HELP = {
     "return_scores": "Return the score of each translation; needs --json.",
     "return_alignment": "Return the attention of each translation over the source tokens; needs --json.",
 }
-DEFAULTS = {"sampling_temperature": "1", "sampling_topk": "no sampling", "sampling_topp": "no sampling", "seed": "random"}
+DEFAULTS = {
+    "sampling_temperature": "1",
+    "seed": "random",
+    **dict.fromkeys(("sampling_topk", "sampling_topp", "sampling_minp"), "no sampling"),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), "0"),
+}
 # Of generated texts and images: a model may sample by default.
-GENERATED_DEFAULTS = {"sampling_temperature": "the model's, 1 with --sampling-topk or --sampling-topp", "seed": "random"}
+GENERATED_DEFAULTS = {
+    "sampling_temperature": "the model's, 1 with --sampling-topk, --sampling-topp or --sampling-minp",
+    "seed": "random",
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), "0"),
+}
 NOT_GENERATED = ("coverage_penalty", "target_prefix", "split_sentences", "max_length")  # not for models that continue texts
 NEEDS_JSON = ("num_hypotheses", "return_scores", "return_alignment")
 

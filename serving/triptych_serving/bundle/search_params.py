@@ -58,9 +58,12 @@ class SearchDefaults:
 class SearchParams(SearchDefaults):
     """Parameters of one row."""
 
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     suppressed: tuple[str, ...] = ()  # texts that must not occur
     sampling_topk: int = 1  # 0: all tokens
     sampling_topp: float = 1.0
+    sampling_minp: float = 0.0
     temperature: float = 1.0
     seed: int = 0
     sample: int = 0  # number of the first sample among those with this seed
@@ -76,6 +79,11 @@ class SearchParams(SearchDefaults):
         return self.sampling_topk != 1 or self.sampling_topp < 1
 
     @cached_property
+    def penalizes(self) -> bool:
+        """True if tokens that were produced become less likely, or more likely."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    @cached_property
     def samples(self) -> bool:
         """True if hypotheses are independent, and draw one token after the other."""
         return self.varies or self.follows_grammar
@@ -83,7 +91,7 @@ class SearchParams(SearchDefaults):
     @cached_property
     def constrained(self) -> bool:
         """True if some tokens' logits change from step to step."""
-        if self.repetition_penalty != 1 or self.no_repeat_ngram_size > 0 or self.suppressed or self.min_length > 0:
+        if self.penalizes or self.no_repeat_ngram_size > 0 or self.suppressed or self.min_length > 0:
             return True
         return any(len(run) > 1 for run in self.suppressed_tokens)  # single ones are banned once and for all
 

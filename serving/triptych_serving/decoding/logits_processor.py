@@ -1,5 +1,6 @@
 """Penalties and bans of one row, as a few edits of the next token's logits that the graph applies."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -56,8 +57,9 @@ class LogitsProcessor:
         transformers = search.rules is SearchRules.TRANSFORMERS
         self._start = np.array([tokens.start] if transformers and tokens.start >= 0 else [], np.int64)
         sign = -1 if transformers and search.beam_size == 1 else 1
-        self._penalty = sign * search.repetition_penalty
-        self._penalizes = search.repetition_penalty != 1
+        self._penalty, self._repeated = sign * search.repetition_penalty, search.repetition_penalty != 1
+        self._presence, self._frequency = search.presence_penalty, search.frequency_penalty
+        self._penalizes = search.penalizes
         self._run = search.no_repeat_ngram_size
         self._min_length = len(self._start) + search.min_length
         self._hidden = len(self._start) + forced
@@ -88,7 +90,8 @@ class LogitsProcessor:
     def edits(self, history: Ints) -> LogitEdits:
         """Return the edits for the next token: the same object where only the same texts are suppressed.
 
-        The repetition penalty is that of Keskar et al. 2019, section 4.1: applied once to each token that has occurred.
+        The repetition penalty is that of Keskar et al. 2019, section 4.1: applied once to each token that has occurred. The
+        penalties of presence and frequency are those of OpenAI's API, and count the text's own tokens alone.
 
         Args:
             history: `[T]` all tokens so far, a prefix included, without the start token.
@@ -106,7 +109,9 @@ class LogitsProcessor:
         if self._run:  # tokens that would complete a run of tokens again
             last += _repeats(tokens, history, self._run)
         bans = self._bans_after(key, head) if head else always
-        penalized = set(tokens).difference(banned, last, bans.tokens.tolist() if head else ()) if self._penalizes else ()
+        counts = Counter(tokens[self._hidden :]) if self._presence or self._frequency else Counter[int]()
+        seen = set(tokens) if self._repeated else counts.keys()
+        penalized = seen - banned - {*last, *(bans.tokens.tolist() if head else ())} if self._penalizes else ()
         if not (last or penalized):
             return bans
         ids = np.concatenate((bans.tokens, np.array([*last, *penalized], np.int64)))
@@ -114,7 +119,13 @@ class LogitsProcessor:
             return ban(ids)
         factors, offsets = np.full(len(ids), self._penalty, np.float32), np.zeros(len(ids), np.float32)
         factors[: -len(penalized)], offsets[: -len(penalized)] = 1, BAN
+        if counts:
+            offsets[-len(penalized) :] = [self._offset(counts[token]) for token in penalized]
         return LogitEdits(ids, factors, offsets)
+
+    def _offset(self, count: int) -> float:
+        """Return what is added to the logit of a token that has occurred so often."""
+        return -(self._presence + self._frequency * count) if count else 0.0
 
     def _longest_head(self, tail: bytes) -> bytes:
         """Return the longest beginning of a suppressed text with which a translation ends."""

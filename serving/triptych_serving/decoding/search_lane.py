@@ -201,7 +201,8 @@ class SearchLane:
         else:
             slots.cache.fetch(slots.log_probabilities)
             log_probabilities, tokens = slots.log_probabilities[slot], None
-        index = sampler.choose(log_probabilities, search.temperature, search.sampling_topk, search.sampling_topp)
+        limits = search.sampling_topk, search.sampling_topp, search.sampling_minp
+        index = sampler.choose(log_probabilities, search.temperature, *limits)
         token = index if tokens is None else int(tokens[index])
         return Continuation(slot, token, float(slots.so_far[slot] + log_probabilities[index]))
 

@@ -44,6 +44,7 @@ GENERATION = {
 }
 # Parameters of generated texts, and values without effect of those that are not supported.
 SAMPLING: Mapping[str, tuple[str, type]] = {
+    "frequency_penalty": ("frequency_penalty", float),
     "repetition_penalty": ("repetition_penalty", float),
     "seed": ("seed", int),
     "temperature": ("sampling_temperature", float),
@@ -63,7 +64,6 @@ GENERATED = {*SAMPLING, "do_sample", "grammar", "max_new_tokens", "return_full_t
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("details", "decoder_input_details", "watermark"), (False,)),
     **dict.fromkeys(("best_of", "num_beams", "num_return_sequences", "typical_p"), (1,)),
-    "frequency_penalty": (0,),
 }
 
 

@@ -39,7 +39,6 @@ TYPES = {
 DONE = b"data: [DONE]\n\n"
 DECODER = codecs.getincrementaldecoder("utf-8")
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("frequency_penalty", "presence_penalty"), (0,)),
     "functions": ([],),
     "logit_bias": ({},),
     "best_of": (1,),
@@ -54,7 +53,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("guided_grammar", "grammar", "ebnf", "regex", "json_schema"), ("",)),
     **dict.fromkeys(("bad_words", "allowed_token_ids"), ([],)),
     "repeat_penalty": (1,),
-    "min_p": (0,),
     "typical_p": (1,),
     "stop_token_ids": ([],),
     "add_generation_prompt": (True,),
@@ -62,7 +60,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 }
 REMEDIES: Mapping[str, str] = {
     "functions": "use tools",
-    **dict.fromkeys(("frequency_penalty", "presence_penalty", "repeat_penalty"), "use repetition_penalty"),
+    "repeat_penalty": "use repetition_penalty",
     **dict.fromkeys(("regex", "json_schema"), "use structured_outputs"),
 }
 # vLLM's rules, and their former names.
@@ -77,7 +75,10 @@ OLD_CALL: Mapping[str, tuple[Any, ...]] = {"function_call": ()}  # before there 
 OPTIONS: Mapping[str, tuple[str, type]] = {
     "top_p": ("sampling_topp", float),
     "top_k": ("sampling_topk", int),
+    "min_p": ("sampling_minp", float),
     "seed": ("seed", int),
+    "presence_penalty": ("presence_penalty", float),
+    "frequency_penalty": ("frequency_penalty", float),
     "repetition_penalty": ("repetition_penalty", float),
     "length_penalty": ("length_penalty", float),
     "min_tokens": ("min_length", int),

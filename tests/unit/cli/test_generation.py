@@ -101,6 +101,6 @@ def test_a_rejected_picture_is_named(run: Run, tmp_path: Path, monkeypatch: pyte
 def test_help_says_that_models_sample_by_default(run: Run) -> None:
     for command in (("generate",), ("complete-image",), ("bench", "generate")):
         text = "".join(run(*command, "--help").success.split())  # wraps at hyphens
-        assert "[default:themodel's,1with--sampling-topkor--sampling-topp]" in text
+        assert "[default:themodel's,1with--sampling-topk,--sampling-toppor--sampling-minp]" in text
         assert "nosampling" not in text
     assert "[default:nosampling]" in "".join(run("translate", "--help").success.split())

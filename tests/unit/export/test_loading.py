@@ -29,10 +29,10 @@ def save_gpt(folder: Path, **settings: Any) -> str:
 
 def test_decoding_options_beside_a_checkpoint_become_those_of_its_bundle(tmp_path: Path) -> None:
     family = open_checkpoint(
-        save_gpt(tmp_path / "gpt", do_sample=True, temperature=0.5, top_k=20), ExportOptions(tmp_path), tmp_path
+        save_gpt(tmp_path / "gpt", do_sample=True, temperature=0.5, top_k=20, min_p=0.1), ExportOptions(tmp_path), tmp_path
     ).family
     assert isinstance(family, GenerationFamily)
-    assert family.source.generation == {"sampling_topk": 20, "sampling_temperature": 0.5}
+    assert family.source.generation == {"sampling_topk": 20, "sampling_temperature": 0.5, "sampling_minp": 0.1}
 
 
 def test_decoding_options_beside_a_translation_checkpoint(tmp_path: Path) -> None:

@@ -185,10 +185,10 @@ class _Reader:
         """Read how tokens are drawn by default, and remove that from what is not supported; without beams only."""
         if not self.values.get("do_sample") or self.values.get("num_beams", 1) != 1:
             return {}
-        for name in ("do_sample", "temperature", "top_k", "top_p"):
+        for name in ("do_sample", "temperature", "top_k", "top_p", "min_p"):
             unsupported.pop(name, None)
         members: dict[str, float] = {"sampling_topk": self._natural("top_k", 50)}
-        for theirs, ours in (("temperature", "sampling_temperature"), ("top_p", "sampling_topp")):
+        for theirs, ours in (("temperature", "sampling_temperature"), ("top_p", "sampling_topp"), ("min_p", "sampling_minp")):
             if theirs in self.values:
                 members[ours] = self._number(theirs)
         for name, value in members.items():

@@ -22,6 +22,7 @@ class GenerationDefaults(Generation):
 
     sampling_topk: int = 1  # 0: all tokens
     sampling_topp: float = 1.0
+    sampling_minp: float = 0.0
     sampling_temperature: float = 1.0
 
 

@@ -133,10 +133,12 @@ def resolve_generation(
     generation = replace(
         manifest.generation, rules=SearchRules.TRANSFORMERS, max_length=min(manifest.generation.max_length, context)
     )
-    if options.sampling_topk is None and options.sampling_topp is None and (options.beam_size or 1) == 1:
-        options = replace(options, sampling_topk=generation.sampling_topk, sampling_topp=generation.sampling_topp)
+    limited = options.sampling_topk is not None or options.sampling_topp is not None or bool(options.sampling_minp)
+    if not limited and (options.beam_size or 1) == 1:
+        usual = {name: getattr(generation, name) for name in ("sampling_topk", "sampling_topp", "sampling_minp")}
         if options.sampling_temperature is None:
-            options = replace(options, sampling_temperature=generation.sampling_temperature)
+            usual["sampling_temperature"] = generation.sampling_temperature
+        options = replace(options, **usual)
     try:
         resolved = resolve_options(options, 1, ModelDefaults(generation, context + 1), slots)
     except InvalidInputError as error:

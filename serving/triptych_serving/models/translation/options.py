@@ -49,8 +49,8 @@ class ModelDefaults:
 
 def may_sample(options: DecodingOptions) -> bool:
     """Return True if a repeated request may get another translation."""
-    chance = (options.sampling_temperature, options.sampling_topk, options.sampling_topp, options.seed)
-    return chance != (None, None, None, None)
+    limits = (options.sampling_topk, options.sampling_topp, options.sampling_minp)
+    return any(value is not None for value in (options.sampling_temperature, *limits, options.seed))
 
 
 def option_values(options: DecodingOptions) -> tuple[Any, ...]:
@@ -81,7 +81,9 @@ def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefault
         raise UnsupportedError("options.patience: this model's beam search has none, its rules are those of transformers")
     min_length, max_tokens = _lengths(options, defaults)
     topp = _given(options.sampling_topp, 1.0)
-    topk = _given(options.sampling_topk, 1 if options.sampling_topp is None else 0)  # a top p alone: all that it leaves
+    minp = _given(options.sampling_minp, 0.0)
+    limited = options.sampling_topp is not None or minp > 0  # without a top k: all that these leave
+    topk = _given(options.sampling_topk, 0 if limited else 1)
     samples = topk != 1 or topp < 1
     beam_size, num_hypotheses = _hypotheses(options, generation, samples, slots)
     computed = {
@@ -91,6 +93,7 @@ def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefault
         "min_length": min_length,
         "sampling_topk": topk,
         "sampling_topp": topp,
+        "sampling_minp": minp,
         "temperature": _given(options.sampling_temperature, 1.0) if samples else 1.0,
         "seed": _given(options.seed, secrets.randbits(64)) if samples else 0,
         "scores": bool(options.return_scores),
@@ -158,7 +161,7 @@ def _hypotheses(options: DecodingOptions, generation: Generation, samples: bool,
     """Return beam size and number of hypotheses."""
     beam_size = _given(options.beam_size, 1 if samples else min(generation.beam_size, slots))
     if samples and beam_size > 1:
-        raise _invalid("beam_size", f"{beam_size} is not for sampling (sampling_topk, sampling_topp), it must be 1")
+        raise _invalid("beam_size", f"{beam_size} is not for sampling (sampling_topk, _topp or _minp), it must be 1")
     if beam_size > slots:
         raise _invalid("beam_size", f"{beam_size} is above the limit of {slots}, the engine's slots")
     most = slots if samples else beam_size

@@ -235,10 +235,10 @@ extern "C" __attribute__((visibility("default"))) int triptych_extend_hypotheses
   return static_cast<int>(extend(*beams, texts, count));
 }
 
-extern "C" __attribute__((visibility("default"))) int triptych_draw(
-    const float* values, int64_t size, double temperature, int64_t topk, double topp, double random) {
+extern "C" __attribute__((visibility("default"))) int triptych_draw_token(
+    const float* values, int64_t size, double temperature, int64_t topk, double topp, double minp, double random) {
   const float scale = temperature > 1e-30 ? 1.0 / temperature : 1e30f;  // times 0 it must be 0
-  return static_cast<int>(choose().draw(values, size, scale, topk, topp, random));
+  return static_cast<int>(choose().draw(values, size, scale, topk, topp, minp, random));
 }
 
 extern "C" __attribute__((visibility("default"))) int triptych_multiplies_bytes() { return choose().multiply != nullptr; }

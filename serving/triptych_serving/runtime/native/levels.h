@@ -9,7 +9,7 @@ struct Level {
   void (*attend_block_of_bytes)(const Block<int8_t>&);
   void (*log_softmax)(const float*, float*, int64_t);
   void (*top_k)(const float*, int64_t, int64_t, float*, int64_t*);
-  int64_t (*draw)(const float*, int64_t, float, int64_t, double, double);
+  int64_t (*draw)(const float*, int64_t, float, int64_t, double, double, double);
   int64_t width = 0;  // columns of a panel of floats; 0: the runtime computes their products
   void (*pack_floats)(const float*, int64_t, int64_t, bool, float*) = nullptr;
   void (*multiply_floats)(const FloatProduct&, int64_t, int64_t, int64_t) = nullptr;

@@ -19,7 +19,7 @@ LEVELS = ("amx_int8", "avx512_vnni", "avx512", "avx_vnni", "avx2", "plain")  # a
 HEAD_MULTIPLE, LARGEST_HEAD = 16, 256
 SCALED = 32  # as in arguments.h
 COPY_NUMBERS = 5
-NEWEST = "triptych_draw"  # function that earlier libraries lack
+NEWEST = "triptych_draw_token"  # function that earlier libraries lack
 SHORT_COPY = 1 << 20  # bytes: some ten microseconds
 SHORT_DRAW = 1 << 15  # values, likewise
 
@@ -97,7 +97,7 @@ def beam_step() -> Callable[[ctypes.Structure, int, int], int] | None:
     return lambda arrays, texts, count: int(extend(ctypes.byref(arrays), ctypes.c_void_p(texts), ctypes.c_int64(count)))
 
 
-def native_draw() -> Callable[[Array, float, int, float, float], int] | None:
+def native_draw() -> Callable[[Array, float, int, float, float, float], int] | None:
     """Return the library's function that draws an index into float32 values `[C]`; None: not installed.
 
     Its arguments are those of `Sampler.choose`, and a random number of at least 0 and below 1.
@@ -105,11 +105,11 @@ def native_draw() -> Callable[[Array, float, int, float, float], int] | None:
     if (kernels := native_kernels()) is None:
         return None
 
-    def draw(values: Array, temperature: float, topk: int, topp: float, random: float) -> int:
+    def draw(values: Array, temperature: float, topk: int, topp: float, minp: float, random: float) -> int:
         place, size = ctypes.c_void_p(values.ctypes.data), ctypes.c_int64(len(values))
-        options = ctypes.c_double(temperature), ctypes.c_int64(topk), ctypes.c_double(topp)
+        options = ctypes.c_double(temperature), ctypes.c_int64(topk), ctypes.c_double(topp), ctypes.c_double(minp)
         library = _library(kernels, keeps_lock=len(values) < SHORT_DRAW)
-        return int(library.triptych_draw(place, size, *options, ctypes.c_double(random)))
+        return int(library.triptych_draw_token(place, size, *options, ctypes.c_double(random)))
 
     return draw
 

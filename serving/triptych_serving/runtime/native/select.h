@@ -87,8 +87,9 @@ INLINE float softmax(float* scores, int64_t count, float scale) {
 }
 
 // Draw an index into `size` values, of which e^(value * scale) is proportional to the probability, with a random number below 1: among
-// the `topk` likeliest (0: all), and of these the fewest that have the share `topp` of their probability. Of equal ones the first.
-int64_t draw(const float* values, int64_t size, float scale, int64_t topk, double topp, double random) {
+// the `topk` likeliest (0: all), of these the fewest that have the share `topp` of their probability, and of those the ones that are at
+// least `minp` times as likely as the likeliest. Of equal ones the first.
+int64_t draw(const float* values, int64_t size, float scale, int64_t topk, double topp, double minp, double random) {
   thread_local std::vector<float> weights;
   thread_local std::vector<double> sums;  // of blocks
   weights.resize(round_up(size, LANES));
@@ -103,7 +104,7 @@ int64_t draw(const float* values, int64_t size, float scale, int64_t topk, doubl
     total += sums.back();
   }
   const bool limits = topk > 0 && topk < size;
-  if (limits || topp < 1.0) return draw_likely(weights.data(), size, total, limits ? topk : 0, topp, random);
+  if (limits || topp < 1.0 || minp > 0.0) return draw_likely(weights.data(), size, total, limits ? topk : 0, topp, minp, random);
   double left = random * total;
   size_t block = 0;
   for (; block + 1 < sums.size() && left >= sums[block]; block++) left -= sums[block];

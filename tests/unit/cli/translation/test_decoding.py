@@ -97,7 +97,8 @@ def test_every_option_has_a_flag_that_reaches_the_backend(run: Run, monkeypatch:
     flags = {
         **{"beam-size": 2, "patience": 1.5, "num-hypotheses": 2, "length-penalty": 0.5, "coverage-penalty": 0.1},
         **{"repetition-penalty": 1.1, "no-repeat-ngram-size": 3, "min-length": 4, "max-length": 5},
-        **{"sampling-temperature": 0.5, "sampling-topk": 6, "sampling-topp": 0.7, "seed": 8},
+        **{"sampling-temperature": 0.5, "sampling-topk": 6, "sampling-topp": 0.7, "sampling-minp": 0.1, "seed": 8},
+        **{"presence-penalty": 0.2, "frequency-penalty": 0.3},
         **{"suppress": "x", "target-prefix": "p", "split-sentences": "off"},
     }
     arguments = [part for name, value in flags.items() for part in (f"--{name}", str(value))]

@@ -40,14 +40,28 @@ def test_each_token_that_occurred_is_penalized_once() -> None:
     assert [array.dtype for array in (found.tokens, found.factors, found.offsets)] == [np.int64, np.float32, np.float32]
 
 
+def by_token(found: LogitEdits) -> dict[int, tuple[float, float]]:
+    """Return factor and offset of each token."""
+    return dict(zip(found.tokens.tolist(), zip(found.factors.tolist(), found.offsets.tolist(), strict=True), strict=True))
+
+
+def test_tokens_are_penalized_for_their_presence_and_frequency() -> None:
+    assert by_token(edits([5, 3, 5, 5], presence_penalty=0.5)) == {3: (1, -0.5), 5: (1, -0.5)}
+    assert by_token(edits([5, 3, 5, 5], frequency_penalty=-0.25)) == {3: (1, 0.25), 5: (1, 0.75)}
+    both = {"presence_penalty": 0.5, "frequency_penalty": 0.25, "repetition_penalty": 2.0}
+    assert by_token(edits([5, 3, 5], **both, no_repeat_ngram_size=2)) == {3: (1, np.float32(BAN)), 5: (2, -1)}
+
+
+def test_tokens_of_a_prompt_are_neither_present_nor_frequent() -> None:
+    search = SearchParams(presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=2.0)
+    found = LogitsProcessor(search, TOKENS, LETTERS, forced=2).edits(np.array([5, 3, 4, 4, 3], np.int64))
+    assert by_token(found) == {5: (2, 0), 3: (2, -1), 4: (2, -1.5)}
+
+
 def test_a_banned_token_gets_no_penalty() -> None:
     found = edits([5, 3, 5], repetition_penalty=1.3, no_repeat_ngram_size=2)
-    by_token = {
-        token: (factor, offset) for token, factor, offset in zip(found.tokens, found.factors, found.offsets, strict=True)
-    }
-    assert len(by_token) == len(found.tokens) == 2
-    assert by_token[3] == (1, np.float32(BAN))
-    assert by_token[5] == (np.float32(1.3), 0)
+    assert len(found.tokens) == 2
+    assert by_token(found) == {3: (1, np.float32(BAN)), 5: (np.float32(1.3), 0)}
 
 
 @given(st.lists(st.integers(3, 5), max_size=20), st.integers(1, 4))

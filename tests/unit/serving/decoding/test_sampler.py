@@ -23,10 +23,10 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def frequencies(
-    logs: Floats, temperature: float = 1.0, topk: int = 0, topp: float = 1.0, draws: int = DRAWS
+    logs: Floats, temperature: float = 1.0, topk: int = 0, topp: float = 1.0, minp: float = 0.0, draws: int = DRAWS
 ) -> NDArray[np.float64]:
     sampler = Sampler(3, 0)
-    drawn = [sampler.choose(logs, temperature, topk, topp) for _ in range(draws)]
+    drawn = [sampler.choose(logs, temperature, topk, topp, minp) for _ in range(draws)]
     return np.bincount(drawn, minlength=len(logs)) / draws
 
 
@@ -63,6 +63,10 @@ FLAT = np.zeros(8, np.float32)
             (LOGS, {"topp": topp}, only(count))
             for topp, count in ((1e-9, 1), (0.39, 1), (0.41, 2), (0.66, 3), (0.985, 6), (0.9999, 7))
         ],
+        *[(LOGS, {"minp": minp}, only(count)) for minp, count in ((1e-9, 7), (0.1, 5), (0.3, 3), (1.0, 1))],
+        *[(LOGS, {"minp": 0.2, **limits}, only(count)) for limits, count in (({"topk": 2}, 2), ({"topk": 6}, 4))],
+        *[(LOGS, {"minp": 0.2, "topp": topp}, only(count)) for topp, count in ((0.5, 2), (0.99, 4))],
+        pytest.param(LOGS, {"temperature": 2.0, "minp": 0.45}, only(4, np.sqrt(PROBABILITIES)), id="min p after heat"),
         pytest.param(LOGS, {"temperature": 2.0, "topk": 4, "topp": 0.7}, only(3, np.sqrt(PROBABILITIES)), id="in this order"),
         pytest.param(FLAT, {"topk": 3}, only(3, np.ones(8)), id="of equal tokens the earlier, top k"),
         pytest.param(FLAT, {"topp": 0.5}, only(4, np.ones(8)), id="of equal tokens the earlier, top p"),

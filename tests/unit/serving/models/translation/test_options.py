@@ -26,6 +26,8 @@ GOOD: dict[str, list[Any]] = {
     "length_penalty": [0.0, 1.0, -2.5, 100.0],
     "coverage_penalty": [0.0, 0.2],
     "repetition_penalty": [0.001, 1.0, 1.2, 1000.0],
+    "presence_penalty": [-2.0, 0.0, 2.0],
+    "frequency_penalty": [-2.0, 0.5],
     "no_repeat_ngram_size": [0, 3],
     "suppress_sequences": [[], ["Haus", " x", "\n"], ["a" * 256]],
     "min_length": [0, 5, 60],
@@ -34,6 +36,7 @@ GOOD: dict[str, list[Any]] = {
     "sampling_temperature": [0.001, 0.7, 1000.0],
     "sampling_topk": [0, 1, 10],
     "sampling_topp": [0.1, 1.0],
+    "sampling_minp": [0.0, 0.1, 1.0],
     "seed": [0, 1, 2**64 - 1],
     "return_scores": [False, True],
     "return_alignment": [False, True],
@@ -52,6 +55,9 @@ OUT_OF_RANGE: dict[str, list[Any]] = {
     "target_prefix": [["Der", "Die"]],
     "sampling_temperature": [0.0, -0.1, 1001.0, NAN, INFINITE],
     "sampling_topp": [0.0, -0.5, 1.5, NAN, INFINITE],
+    "sampling_minp": [-0.1, 1.1, NAN, INFINITE],
+    "presence_penalty": [-2.1, 2.1, NAN, INFINITE],
+    "frequency_penalty": [-3.0, NAN, -INFINITE],
     "split_sentences": [17],
 }
 CONTRADICTIONS = [
@@ -126,6 +132,8 @@ def test_options_become_search_parameters() -> None:
     for topp in (0.5, 1.0):
         assert resolve(sampling_topp=topp).search.sampling_topk == 0, "top p alone samples from all tokens"
     assert resolve(sampling_topp=0.5, sampling_topk=7).search.sampling_topk == 7
+    assert resolve(sampling_minp=0.1).search.sampling_topk == 0, "min p alone samples from the tokens that it leaves"
+    assert resolve(sampling_minp=0.0).search == GREEDY
     assert resolve(sampling_topk=0, num_hypotheses=SLOTS).search.slots == SLOTS
     assert resolve_options(DecodingOptions(target_prefix=("a", "")), 2, DEFAULTS, SLOTS).prefixes == ("a", "")
 
