@@ -24,6 +24,7 @@ CHAT_WORK = 4_000  # of a message: a template may be slow, and many empty messag
 RULES_WORK = 40_000  # of a JSON schema or a regular expression
 FOREIGN = ("coverage_penalty", "target_prefix", "return_alignment", "split_sentences")  # options of translations alone
 FOREIGN_TO_IMAGES = (*FOREIGN, "suppress_sequences", "min_length", "max_length")
+SAMPLING = ("sampling_topk", "sampling_topp", "sampling_minp", "sampling_temperature")
 NAMES = {"options.max_length": "max_tokens", "options.num_hypotheses": "n"}
 
 
@@ -135,10 +136,8 @@ def resolve_generation(
     )
     limited = options.sampling_topk is not None or options.sampling_topp is not None or bool(options.sampling_minp)
     if not limited and (options.beam_size or 1) == 1:
-        usual = {name: getattr(generation, name) for name in ("sampling_topk", "sampling_topp", "sampling_minp")}
-        if options.sampling_temperature is None:
-            usual["sampling_temperature"] = generation.sampling_temperature
-        options = replace(options, **usual)
+        absent = [name for name in SAMPLING if getattr(options, name) is None]
+        options = replace(options, **{name: getattr(generation, name) for name in absent})
     try:
         resolved = resolve_options(options, 1, ModelDefaults(generation, context + 1), slots)
     except InvalidInputError as error:
