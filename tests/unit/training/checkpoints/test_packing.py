@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tarfile
 from hashlib import sha256
 from pathlib import Path
 
@@ -116,5 +117,20 @@ def test_interrupted_and_failed_joins_leave_nothing_behind(tmp_path: Path, folde
     content["pieces"][0]["sha256"] = sha256(piece.read_bytes()).hexdigest()
     listing.write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match="not a checkpoint folder"):
+        join_checkpoint(listing, tmp_path / "joined")
+    assert {*tmp_path.iterdir()} == {listing, piece, folder}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("../x", tarfile.REGTYPE), ("/x", tarfile.REGTYPE), ("x", tarfile.SYMTYPE)])
+def test_files_outside_of_the_folder_are_refused(name: str, kind: bytes, tmp_path: Path, folder: Path) -> None:
+    listing, piece = pack_checkpoint(folder, tmp_path / "pack")
+    with tarfile.open(piece, "w") as archive:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = kind, "/etc/passwd"
+        archive.addfile(member)
+    content = json.loads(listing.read_text())
+    content["pieces"][0]["sha256"] = sha256(piece.read_bytes()).hexdigest()
+    listing.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=f"its pieces have '{name}', which is no file of a checkpoint"):
         join_checkpoint(listing, tmp_path / "joined")
     assert {*tmp_path.iterdir()} == {listing, piece, folder}
