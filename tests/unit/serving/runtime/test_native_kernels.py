@@ -343,6 +343,8 @@ def test_products_equal_those_of_integers(
 ) -> None:
     """Sums of integers are exact, whatever the number of rows; the extremes of both types are among the numbers."""
     monkeypatch.setenv(LEVEL, level)
+    if not depth and not installed.takes_sequences():
+        pytest.skip("the runtime computes products on this processor, and on ARM leaves those without inputs undefined")
     rng = np.random.default_rng(rows)
     inputs, weights = rng.integers(0, 256, (rows, depth), np.uint8), rng.integers(-128, 128, (depth, columns), np.int8)
     inputs[0], weights[:, 0] = 255, -128
