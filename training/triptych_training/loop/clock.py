@@ -5,11 +5,11 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 
+from triptych.signals import handled_signals
 from triptych_training.loop.recipe import Recipe
 
 AGREE_STEPS = 10  # optimizer steps between two broadcasts of the first process' clock
@@ -50,21 +50,20 @@ class Clock:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Pause at the first SIGINT or SIGTERM inside the context; the second one has its usual effect at once."""
+        """Pause at the first SIGINT or SIGTERM inside the context; a second one has its usual effect at once."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-        def stop(number: int, _: Any) -> None:
+        def stop(number: int) -> None:
+            if self.signal:
+                signal.signal(number, usual[signal.Signals(number)])
+                signal.raise_signal(number)
             self.signal = number
-            signal.signal(number, before[signal.Signals(number)])
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with handled_signals(stop):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def update(self, step: int) -> None:
         """Update `gone` and `pauses` before optimizer step `step` of this run."""

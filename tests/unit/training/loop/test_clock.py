@@ -1,5 +1,6 @@
 """Time limits, with a fake clock."""
 
+import signal
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 
+from triptych import signals
 from triptych_training.loop import recipe as recipe_module
 from triptych_training.loop.clock import AGREE_STEPS, Clock
 from triptych_training.loop.recipe import Recipe
@@ -63,3 +65,16 @@ def test_the_first_process_clock_counts(watch: SimpleNamespace, monkeypatch: pyt
         clock.update(step)
     assert sent == [([0.5, 0.0], 0)] * 2
     assert (clock.gone, clock.pauses) == (0.25, True)
+
+
+def test_a_second_signal_has_its_usual_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, raised, clock = iter([7.0, 7.1, 7.6]), list[int](), make()
+    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    before = signal.signal(signal.SIGTERM, lambda number, _: raised.append(number))
+    try:
+        with clock.signals():
+            for expected in ([], [], [signal.SIGTERM]):
+                signal.raise_signal(signal.SIGTERM)
+                assert (clock.signal, raised) == (signal.SIGTERM, expected)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -16,7 +16,7 @@ from torch import Tensor
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.errors import CheckpointError, CorpusError, DivergedError, RecipeError
 from triptych_training.loop.recipe import TranslationRecipe
-from triptych_training.loop.trainer import Trainer
+from triptych_training.loop.trainer import StepData, Trainer
 from triptych_training.tasks.translation import train_translation
 
 from ..runs import assert_resumed, assert_same, files, kill, records
@@ -90,8 +90,14 @@ def test_a_signal_saves_the_state_of_a_run(
     recipe, whole = finished
     usual = signal.default_int_handler if number == signal.SIGINT else lambda *_: sys.exit()
     original, before = Trainer._step, signal.signal(number, usual)  # a shell's background jobs ignore SIGINT
+
+    def interrupted(self: Trainer, data: StepData) -> Tensor:
+        for _ in range(2):  # timeout(1) signals its child, then its group
+            signal.raise_signal(number)
+        return original(self, data)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_step", lambda self, data: (signal.raise_signal(number), original(self, data))[1])
+        patch.setattr(Trainer, "_step", interrupted)
         with pytest.raises(error):
             train_translation(recipe, TRAINED, tmp_path / "run")
     signal.signal(number, before)
