@@ -20,7 +20,7 @@ from triptych_training.loop.trainer import StepData, Trainer
 from triptych_training.tasks.translation import train_translation
 
 from ..runs import assert_resumed, assert_same, files, kill, records
-from ..toy import PAIRS, TRAINED, Finished, make_recipe, write_pairs
+from ..toy import PAIRS, TRAINED, WORDS, Finished, make_recipe, write_pairs
 
 STEPS = 12  # of `make_recipe`
 
@@ -209,10 +209,11 @@ class Recorder:
 
 @pytest.fixture
 def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
-    """Make a trainer that has not started."""
+    """Make a trainer that has not started; its pairs have unequal lengths, in which source and target differ."""
     held: list[Trainer] = []
     monkeypatch.setattr(Trainer, "run", lambda trainer: held.append(trainer))  # noqa: PLW0108 - a function becomes a method
-    recipe = make_recipe(tmp_path, clip_norm=0.0)
+    pairs = [(" ".join(WORDS[: i % 5 + 1]), " ".join(WORDS[i % 4 :])) for i in range(20)]
+    recipe = make_recipe(tmp_path, clip_norm=0.0, train=(write_pairs(tmp_path / "unequal.tsv", pairs),))
     train_translation(recipe, replace(TRAINED, dropout=0.0), tmp_path / "run")
     return held[0]
 
@@ -225,7 +226,9 @@ def step(trainer: Trainer, batches: list[list[int]]) -> float:
 def test_accumulated_batches_have_the_gradient_of_one_batch(trainer: Trainer) -> None:
     recorder = Recorder(trainer.task.model)
     trainer.optimizers = [recorder]  # type: ignore[list-item]
-    chosen = [0, 8, 17, 30, 41, 48]  # of unequal lengths
+    chosen = [0, 1, 7, 10, 13, 19]
+    source, _, labels, _ = trainer.task.batch(np.array(chosen), 0)
+    assert all((side == TRAINED.pad_id).any() for side in (source, labels))
     losses, gradients = [], []
     for batches in ([chosen], [chosen[:3], chosen[3:]], [[i] for i in chosen]):
         losses.append(step(trainer, batches))
@@ -238,10 +241,11 @@ def test_accumulated_batches_have_the_gradient_of_one_batch(trainer: Trainer) ->
 
 def test_the_loss_is_a_mean_over_tokens_and_gradients_are_clipped(trainer: Trainer) -> None:
     trainer.optimizers = [Recorder(trainer.task.model)]  # type: ignore[list-item]
-    alone = [step(trainer, [[i]]) for i in (0, 8)]
-    sizes = [trainer.task.weight(np.array([i])) for i in (0, 8)]
+    alone = [step(trainer, [[i]]) for i in (0, 19)]
+    sizes = [trainer.task.weight(np.array([i])) for i in (0, 19)]
+    assert sizes[0] != sizes[1]
     mean = sum(loss * size for loss, size in zip(alone, sizes, strict=True)) / sum(sizes)
-    assert step(trainer, [[0, 8]]) == pytest.approx(mean, rel=1e-5)
+    assert step(trainer, [[0, 19]]) == pytest.approx(mean, rel=1e-5)
     recorder = Recorder(trainer.task.model)
     trainer.optimizers = [recorder]  # type: ignore[list-item]
     trainer.recipe = replace(trainer.recipe, clip_norm=0.01)
