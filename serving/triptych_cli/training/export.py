@@ -1,12 +1,14 @@
 """`triptych export`: export a checkpoint as a bundle."""
 
-import sys
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from triptych.signals import on_sigterm
+from triptych.signals import handled_signals
 from triptych_cli.common.errors import SIGNALLED, needs, one_line
 from triptych_cli.common.options import refuse_given, text_of
 
@@ -152,7 +154,24 @@ def command(
         click.echo(out)
         return
     options = ExportOptions(out, version=version or 0, precisions=precisions or None, **values)
-    # So that scratch folders are removed, as on Ctrl-C.
-    with on_sigterm(lambda number: sys.exit(SIGNALLED + number)), one_line(ExportError, TrainingError, ServingError):
+    with _ended_by_signals(), one_line(ExportError, TrainingError, ServingError):
         folder = export(checkpoint, options, lambda line: click.echo(line, err=True))
     click.echo(folder)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Raise an exception at SIGINT and SIGTERM, so that scratch folders are removed before the process ends."""
+    came: list[int] = []
+
+    def end(number: int) -> NoReturn:
+        came.append(number)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(SIGNALLED + number)
+
+    with handled_signals(end):  # one that timeout(1) sends twice must not interrupt the removal
+        try:
+            yield
+        except Exception:
+            if came:  # torch has replaced the exception by one of its own
+                end(came[0])
+            raise

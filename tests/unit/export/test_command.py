@@ -1,6 +1,8 @@
 """`triptych export` on the command line."""
 
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,8 +37,24 @@ def test_what_cannot_be_exported_is_one_line_and_a_failure(tmp_path: Path, argum
     assert not (tmp_path / "models").exists()
 
 
-def test_sigterm_leaves_no_scratch_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation, "write_translation", lambda *_: signal.raise_signal(signal.SIGTERM))
+def interrupt(*_: object) -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def interrupt_torch(*_: object) -> None:
+    """Receive the signal where exceptions are replaced, as in torch.onnx.export."""
+    try:
+        interrupt()
+    except BaseException as error:
+        raise RuntimeError("failed to export the model") from error
+
+
+@pytest.mark.parametrize("write", [interrupt, interrupt_torch])
+def test_sigterm_leaves_no_scratch_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[..., None]) -> None:
+    remove = shutil.rmtree
+    monkeypatch.setattr(translation, "write_translation", write)
+    # timeout(1) signals its child, then its group.
+    monkeypatch.setattr(shutil, "rmtree", lambda *arguments, **options: (interrupt(), remove(*arguments, **options)))
     before = signal.getsignal(signal.SIGTERM)
     (tmp_path / "toy").mkdir()
     result = run(str(HERE / "checkpoint"), "--out", str(tmp_path))
