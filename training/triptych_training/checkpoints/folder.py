@@ -221,6 +221,20 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: Path) 
     _assign(model, weights)
 
 
+def check_initial(folder: Path, member: str, head: str = "") -> None:
+    """Check that a training can start from a checkpoint folder: `member` of config.json has the shape of its model.
+
+    Raises:
+        CheckpointError: the folder is no checkpoint of triptych_training, or one of another kind of model or another head.
+    """
+    need_files(folder, (CONFIG, WEIGHTS))
+    config = _read_ours(folder / CONFIG, "checkpoint folders of triptych train")
+    if member not in config or (head and config.get("head") != head):
+        own = str(config.get("architecture")).removeprefix("triptych-"), config.get("head")
+        found, wanted = (" for ".join(filter(None, names)) for names in (own, (member, head)))
+        raise CheckpointError(f"initial: {folder} is a checkpoint of {found}, this training of {wanted}")
+
+
 def start_from(folder: Path, model: nn.Module) -> bool:
     """Copy the weights of a checkpoint folder into `model`, whose classifier stays new if it has another number of classes.
 
@@ -228,10 +242,8 @@ def start_from(folder: Path, model: nn.Module) -> bool:
         Whether it stays new.
 
     Raises:
-        CheckpointError: the folder is no checkpoint of triptych_training, or its weights do not fit.
+        CheckpointError: the weights are damaged or do not fit.
     """
-    need_files(folder, (CONFIG, WEIGHTS))
-    _read_ours(folder / CONFIG, "checkpoint folders of triptych train")
     weights = read_weights(folder / WEIGHTS)
     own = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("classifier.")}
     other = any(name in weights and weights[name].shape[0] != tensor.shape[0] for name, tensor in own.items())

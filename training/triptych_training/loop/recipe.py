@@ -77,6 +77,11 @@ class Recipe:
         return time.process_time() if self.cpu_time else time.monotonic()
 
     @property
+    def bert_head(self) -> str:
+        """Head of the BERT that is trained; empty: another model is."""
+        return ""
+
+    @property
     def averaged(self) -> int:
         """Number of checkpoints to average for the final model: one if it is a moving average already."""
         return 1 if self.ema_decay else self.average
@@ -188,6 +193,10 @@ class PretrainingRecipe(RowRecipe):
         at_least(100, self, "vocabulary_size")
         fraction(self, "mask_share")
 
+    @property
+    def bert_head(self) -> str:
+        return "pretraining"
+
 
 @dataclass(frozen=True, kw_only=True)
 class GptRecipe(RowRecipe):
@@ -273,6 +282,10 @@ class FinetuningRecipe(TextRecipe):
         one_of(HEADS, self, "head")
         at_least(0, self, "max_length", "stride")
         fraction(self, "dropout")
+
+    @property
+    def bert_head(self) -> str:
+        return self.head
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ import torch
 from lightning_fabric import Fabric
 from tokenizers import Tokenizer
 
-from triptych_training.checkpoints.folder import CONFIG, RESULT, WEIGHTS
+from triptych_training.checkpoints.folder import CONFIG, RESULT, WEIGHTS, check_initial
 from triptych_training.data.corpus import digest
 from triptych_training.data.documents import Documents, encode_documents, load_documents, save_documents
 from triptych_training.data.files import replace_text, replacing
@@ -57,7 +57,7 @@ class RunFolder:
     Raises:
         RecipeError: the folder contains another training, one with other training files, or one that could be resumed and
             `resume` is false; or its name is not UTF-8.
-        CheckpointError: recipe.json is missing beside a state.
+        CheckpointError: recipe.json is missing beside a state, or the checkpoint to start from is of another kind of model.
         CorpusError: a training file cannot be read.
     """
 
@@ -75,6 +75,8 @@ class RunFolder:
             raise RecipeError(f"out: {root} is not UTF-8, so weights could not be read there; name another folder")
         if self.state.exists() and not resume:
             raise RecipeError(f"out: {root} contains a training; continue it with --resume, or use another folder")
+        if recipe.initial and not self.state.exists():
+            check_initial(Path(recipe.initial), architecture, recipe.bert_head)
         self.opened = recipe.now()  # start of this run, seconds
         self._settings = _settings(recipe, architecture, shape)
         self._files = recipe.files

@@ -3,7 +3,9 @@
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ import pytest
 import torch
 
 from triptych_training.errors import CheckpointError, RecipeError
-from triptych_training.loop.recipe import TranslationRecipe
+from triptych_training.loop.recipe import FinetuningRecipe, PretrainingRecipe, Recipe, TranslationRecipe
 from triptych_training.loop.run_folder import RunFolder
 
 from ..toy import SHAPE, make_recipe
+
+QUESTIONS = {"architecture": "triptych-bert", "bert": {}, "head": "question-answering"}
 
 
 @pytest.fixture
@@ -54,6 +58,30 @@ def test_a_folder_in_which_another_process_trains_is_rejected(tmp_path: Path, re
 def test_a_folder_whose_weights_could_not_be_read_is_rejected(tmp_path: Path, recipe: TranslationRecipe) -> None:
     with pytest.raises(RecipeError, match="is not UTF-8, so weights could not be read there; name another folder"):
         RunFolder(tmp_path / "caf\udce9", recipe, "transformer", SHAPE, resume=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "member", "config", "message"),
+    [
+        (Recipe, "transformer", {"architecture": "triptych-gpt", "gpt": {}}, "of gpt, this training of transformer"),
+        (Recipe, "pvt", {"architecture": "triptych-vit", "vit": {}}, "of vit, this training of pvt"),
+        (PretrainingRecipe, "bert", QUESTIONS, "of bert for question-answering, this training of bert for pretraining"),
+        (
+            partial(FinetuningRecipe, head="text-classification", encoder="pretrained"),
+            *("bert", QUESTIONS, "of bert for question-answering, this training of bert for text-classification"),
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_rejected_before_the_data_is_read(
+    tmp_path: Path, kind: Callable[..., Recipe], member: str, config: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "model.safetensors").touch()
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    files = {} if kind is Recipe else {"valid": ("none.txt",)}
+    recipe = kind(train=("none.txt",), **files, initial=str(tmp_path))
+    with pytest.raises(CheckpointError) as caught:
+        RunFolder(tmp_path / "run", recipe, member, SHAPE, resume=False)
+    assert str(caught.value) == f"initial: {tmp_path} is a checkpoint {message}"
 
 
 def test_a_folder_with_a_training_is_rejected_without_resume(run: Path, recipe: TranslationRecipe) -> None:
