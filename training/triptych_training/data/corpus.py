@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
@@ -83,7 +84,7 @@ def digest(path: str) -> str:
                 files = [each.relative_to(part) for each in part.rglob("*") if each.is_file()]
                 shown = [path for path in files if not any(name.startswith(".") for name in path.parts)]
                 inside = sorted(f"{path} {(part / path).stat().st_size}" for path in shown)
-                total.update("\n".join(inside).encode())
+                total.update(os.fsencode("\n".join(inside)))  # names may not be UTF-8
                 continue
             with open(part, "rb") as file:
                 while block := file.read(1 << 20):

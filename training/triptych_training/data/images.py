@@ -1,5 +1,6 @@
 """Image folders (`<class>/<file>`) and decoding of their images."""
 
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from triptych_training.data.batches import Indices
 from triptych_training.errors import CorpusError
@@ -35,6 +36,9 @@ def read_folders(roots: Sequence[str], classes: Sequence[str] = (), least: int =
         CorpusError: a folder is missing, has no images or is an unknown class, or there are fewer than `least` classes.
     """
     folders = [folder for root in roots for folder in _subfolders(Path(root))]
+    for folder in folders:
+        if os.fsencode(folder.name).decode(errors="ignore") != folder.name:
+            raise CorpusError(f"{os.fsencode(folder)!r}: the name of this class is not UTF-8; rename the folder")
     names = list(classes) or sorted({folder.name for folder in folders})
     if len(names) < least:
         raise CorpusError(f"{', '.join(roots)}: folders of images inside: {len(names)}, expected at least {least}")
@@ -89,6 +93,8 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     try:
         with Image.open(path, formats=FORMATS) as image:
             yield image
+    except UnidentifiedImageError as error:
+        raise CorpusError(f"{path}: cannot be used as an image: not {', '.join(FORMATS)}, or damaged") from error
     except Exception as error:  # Pillow's decoders raise many types
         raise CorpusError(f"{path}: cannot be used as an image: {error}") from error
 
@@ -106,6 +112,7 @@ def _visible(folder: Path) -> Iterator[Path]:
 def hold_out(images: Sequence[LabelledImage], count: float) -> tuple[list[LabelledImage], list[LabelledImage]]:
     """Split off the last files of each class, `count` in all, or that share if it is below 1; returns the others and them.
 
+    Each class gives the same share of its files, and at least one.
     A file that is listed several times, because its folder is, counts once and is held out as a whole.
 
     Raises:
@@ -118,11 +125,16 @@ def hold_out(images: Sequence[LabelledImage], count: float) -> tuple[list[Labell
         by_class.setdefault(image.label, {})[file] = image
     total = sum(map(len, by_class.values()))
     wanted = min(count if count >= 1 else count * total, total)  # which may be infinite
-    each = max(1, int(wanted) // len(by_class))
-    smallest = min(map(len, by_class.values()))
-    if each >= smallest:
-        raise CorpusError(f"hold_out: {each} images a class, but the smallest class has {smallest}")
-    held_out = {file: image for group in by_class.values() for file, image in list(group.items())[-each:]}
+    held_out: dict[Path, LabelledImage] = {}
+    for group in by_class.values():
+        number = max(1, int(wanted * len(group) / total))
+        if number == len(group):
+            name = next(iter(group.values())).path.parent.name
+            raise CorpusError(
+                f"hold_out: all images of the class {name} ({number}) would be held out; lower hold_out, add images, or name "
+                f"folders to validate on"
+            )
+        held_out |= list(group.items())[-number:]
     kept = [image for file, image in zip(files, images, strict=True) if file not in held_out]
     return kept, list(held_out.values())
 

@@ -88,5 +88,5 @@ def test_the_digest_of_a_folder_is_of_what_is_not_hidden(tmp_path: Path) -> None
     for name in (".DS_Store", "cat/._1.png", ".ipynb_checkpoints/1.png"):
         (tmp_path / name).write_bytes(b"hidden")
     assert digest(str(tmp_path)) == before
-    (tmp_path / "cat/2.png").write_bytes(b"two")
+    (tmp_path / "cat/caf\udce9.png").write_bytes(b"two")  # its name is not UTF-8
     assert digest(str(tmp_path)) != before
