@@ -15,6 +15,15 @@ from triptych_training.errors import CorpusError
 
 Item = TypeVar("Item")
 Pair = tuple[str, str]
+# First bytes of files that are not plain UTF-8.
+UTF_16 = "it is UTF-16, which `iconv -f UTF-16 -t UTF-8` converts"
+SIGNS = {
+    b"\xff\xfe": UTF_16,
+    b"\xfe\xff": UTF_16,
+    b"\x1f\x8b": "it is compressed: let its name end in .gz",
+    b"\xfd7zXZ": "it is compressed: let its name end in .xz",
+    b"BZh": "it is compressed with bzip2; decompress it",
+}
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
@@ -46,10 +55,14 @@ def need_items(items: Iterator[Item], problem: str) -> Iterator[Item]:
 
 
 def _read_tabbed(path: Path) -> Iterator[Pair]:
-    for number, line in read_lines(path):
+    for number, line in read_filled(path):
         fields = line.split("\t")
         if len(fields) != 2:
-            remedy = "keep two, as `cut -f1,2` does" if len(fields) > 2 else "two aligned files are given as SOURCE::TARGET"
+            remedy = (
+                "keep two, as `cut -f1,2` does"
+                if len(fields) > 2
+                else "put a tab between them, or give two aligned files as SOURCE::TARGET"
+            )
             raise CorpusError(f"{path}:{number}: {len(fields)} tab-separated fields, expected 2 (source, target); {remedy}")
         yield _checked(fields[0], fields[1], f"{path}:{number}")
 
@@ -94,6 +107,14 @@ def digest(path: str) -> str:
     return total.hexdigest()
 
 
+def read_filled(path: Path) -> Iterator[tuple[int, str]]:
+    """Read lines as `read_lines` does; raises CorpusError also if one is empty."""
+    for number, line in read_lines(path):
+        if not line.strip():
+            raise CorpusError(f"{path}:{number}: the line is empty; remove it")
+        yield number, line
+
+
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Read numbered lines (from 1) of a UTF-8 file, compressed if its name ends in `.gz` or `.xz`, without a byte-order mark.
 
@@ -106,7 +127,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, raw in enumerate(file, start=1):
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise CorpusError(f"{path}:{number}: {not_utf8(error, raw)}") from error
+        sign = next((f"; {hint}" for sign, hint in SIGNS.items() if number == 1 and raw.startswith(sign)), "")
+        raise CorpusError(f"{path}:{number}: {not_utf8(error, raw)}{sign}") from error
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise CorpusError(f"{path}{f':{number + 1}' if number else ''}: cannot be read: {reason}") from error

@@ -14,7 +14,7 @@ from itertools import dropwhile, groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from triptych_training.data.corpus import read_lines
+from triptych_training.data.corpus import read_filled, read_lines
 from triptych_training.errors import CorpusError
 
 COMMENT = "# "  # begins one, as in CoNLL-U
@@ -69,7 +69,7 @@ def _read(paths: Sequence[str], read: Callable[[Path], Iterator[Item]], nothing:
 
 
 def _texts(path: Path) -> Iterator[TextExample]:
-    for number, line in read_lines(path):
+    for number, line in read_filled(path):
         fields = [field.strip() for field in line.split("\t")]
         if len(fields) not in (2, 3):
             raise CorpusError(f"{path}:{number}: {len(fields)} tab-separated fields, expected 2 (text, label) or 3 (two texts)")

@@ -1,6 +1,8 @@
 """Reading files of sentence pairs, good and malformed ones."""
 
+import bz2
 import gzip
+import lzma
 import re
 from pathlib import Path
 
@@ -40,9 +42,13 @@ def test_files_of_every_form_are_read_alike(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("no tab", "1 tab-separated fields, expected 2 (source, target); two aligned files are given as SOURCE::TARGET"),
+        (
+            "no tab",
+            "1 tab-separated fields, expected 2 (source, target); put a tab between them, or give two aligned files as "
+            "SOURCE::TARGET",
+        ),
         ("one\ttwo\tthree", "3 tab-separated fields, expected 2 (source, target); keep two, as `cut -f1,2` does"),
-        ("", "1 tab-separated fields, expected 2 (source, target); two aligned files are given as SOURCE::TARGET"),
+        ("", "the line is empty; remove it"),
         (" \tein Hund", "the source side is empty"),
         ("a dog\t ", "the target side is empty"),
     ],
@@ -69,6 +75,21 @@ def test_unreadable_files_are_named_with_the_line(tmp_path: Path) -> None:
     assert fault(str(tmp_path)) == f"{tmp_path}: cannot be read: Is a directory"
     left, right = write(tmp_path / "a.en", "a dog\na cat\n"), write(tmp_path / "a.de", "ein Hund\n\n")
     assert fault(f"{left}::{right}") == f"{left}::{right}:2: the target side is empty"
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (GOOD.encode("utf-16"), "it is UTF-16, which `iconv -f UTF-16 -t UTF-8` converts"),
+        (gzip.compress(GOOD.encode()), "it is compressed: let its name end in .gz"),
+        (lzma.compress(GOOD.encode()), "it is compressed: let its name end in .xz"),
+        (bz2.compress(GOOD.encode()), "it is compressed with bzip2; decompress it"),
+    ],
+    ids=["UTF-16", "gzip", "xz", "bzip2"],
+)
+def test_a_file_that_is_not_plain_utf8_is_recognised(tmp_path: Path, content: bytes, hint: str) -> None:
+    path = write(tmp_path / "a.tsv", content)
+    assert re.fullmatch(rf"{path}:1: not UTF-8 \(.*\); {hint}", fault(path))
 
 
 def test_empty_files_and_aligned_files_of_unequal_length_are_named(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_texts_are_read_and_are_all_single_or_all_pairs(tmp_path: Path) -> None:
     [
         ("no label", "1 tab-separated fields, expected 2 (text, label) or 3 (two texts)"),
         ("a\tb\tc\td", "4 tab-separated fields, expected 2 (text, label) or 3 (two texts)"),
-        ("", "1 tab-separated fields, expected 2 (text, label) or 3 (two texts)"),
+        ("", "the line is empty; remove it"),
         ("a\t ", "a field is empty"),
         ("\tpos", "a field is empty"),
         ("a\t\tpos", "a field is empty"),
