@@ -158,6 +158,19 @@ def test_other_trainings_from_a_checkpoint_have_its_shape_too(tmp_path: Path, ta
     assert shapes[0][member] == shapes[1][member]
 
 
+@pytest.mark.parametrize(("task", "member"), [("translation", "transformer"), ("bert", "bert"), ("gpt", "gpt")])
+def test_the_first_line_has_the_size_of_the_vocabulary(tmp_path: Path, task: str, member: str) -> None:
+    if task == "gpt":
+        data = write_documents(tmp_path / "text.txt", repeat=6)
+        fixed = f"--train {data} --valid {data} --out {tmp_path / 'run'} --sequence-length 16 {TINY} --layers 1 {BRIEF}"
+        result = invoke("train", "gpt", *fixed.split(), "--vocabulary-size", 5_000)
+    else:
+        result = train(task, tmp_path, "--vocabulary-size", "5000")
+    size = json.loads((assert_trained(result, tmp_path) / "config.json").read_text())[member]["vocabulary_size"]
+    assert size < 5_000
+    assert f", vocabulary of {size}, at most " in result.stderr
+
+
 def test_the_shape_is_not_that_of_a_checkpoint_in_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

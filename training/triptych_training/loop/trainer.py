@@ -296,7 +296,8 @@ class Trainer:
         if len(last) < (wanted := min(self.recipe.averaged, made)):
             progress.say(f"average: {len(last)} of {wanted} checkpoints are left in {self.folder.epoch(1).parent}")
         load_weights(self.task.model, average_weights([self.folder.epoch(n) for n in last]), self.folder.model)
-        if len(last) > 1 or not self._metrics:  # a single checkpoint has been validated
+        alone = self._metrics  # of the last checkpoint
+        if len(last) > 1 or not alone:
             with uncompiled(self.recipe.compile):
                 self._metrics = self._validate()
         if self.fabric.is_global_zero:
@@ -304,6 +305,11 @@ class Trainer:
             self._save_checkpoint(self.folder.model, self._metrics)
             source = f"mean of the last {len(last)} checkpoints" if len(last) > 1 else "last checkpoint"
             progress.say(f"{self.folder.model}: {source}, {_words(self._metrics)}")
+            if alone and alone["loss"] < self._metrics["loss"]:
+                progress.say(
+                    f"the last checkpoint alone has a validation loss of {alone['loss']:.3f}; the same command with --resume "
+                    f"--average 1 makes it the result"
+                )
         self.fabric.barrier()
         return self.folder.model
 

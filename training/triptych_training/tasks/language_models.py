@@ -85,7 +85,7 @@ class LanguageTask:
         self._first = 0  # token of the epoch planned last
 
     def describe(self) -> str:
-        return f"{len(self.corpus.train):,} tokens"
+        return f"{len(self.corpus.train):,} tokens, vocabulary of {self.model.config.vocabulary_size:,}"
 
     def plan(self, epoch: int) -> list[Indices]:
         length = self.recipe.sequence_length

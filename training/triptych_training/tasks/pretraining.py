@@ -111,7 +111,8 @@ class PretrainingTask:
         self._rows = whole_segments(self._chunks)  # of the epoch planned last
 
     def describe(self) -> str:
-        return f"{len(self.corpus.train.ids):,} tokens in {len(self.corpus.train):,} documents"
+        train, vocabulary = self.corpus.train, self.model.config.vocabulary_size
+        return f"{len(train.ids):,} tokens in {len(train):,} documents, vocabulary of {vocabulary:,}"
 
     def plan(self, epoch: int) -> list[Indices]:
         self._rows = self._segments(self._chunks, 1_000_003 * self.recipe.seed + epoch)

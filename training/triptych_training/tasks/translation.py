@@ -93,7 +93,7 @@ class TranslationTask:
         self.model = make_translation_model(shape)
 
     def describe(self) -> str:
-        return f"{len(self.corpus.train):,} pairs"
+        return f"{len(self.corpus.train):,} pairs, vocabulary of {self.model.config.vocabulary_size:,}"
 
     def plan(self, epoch: int) -> list[Indices]:
         return plan_batches(self.corpus.train.sizes, self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")

@@ -145,6 +145,19 @@ def test_removed_checkpoints_are_noticed(finished: Finished, tmp_path: Path, cap
     assert f"average: 1 of 2 checkpoints are left in {tmp_path}/run/checkpoints\n" in capsys.readouterr().err
 
 
+def test_a_last_checkpoint_that_is_better_than_the_mean_is_named(
+    recipe: TranslationRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_translation(recipe, TRAINED, tmp_path / "run")
+    last, mean = (record["valid_loss"] for record in records(tmp_path / "run")[-2:])
+    assert last < mean
+    hint = f"the last checkpoint alone has a validation loss of {last:.3f}; the same command with --resume --average 1"
+    assert hint in capsys.readouterr().err
+    train_translation(replace(recipe, average=1), TRAINED, tmp_path / "run", resume=True)
+    assert records(tmp_path / "run")[-1]["valid_loss"] == last
+    assert "alone" not in capsys.readouterr().err
+
+
 def test_a_run_that_never_began_can_be_repaired_and_later_changes_are_noticed(
     recipe: TranslationRecipe, tmp_path: Path
 ) -> None:
