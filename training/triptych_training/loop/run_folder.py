@@ -33,6 +33,7 @@ from triptych_training.checkpoints.folder import CONFIG, RESULT, WEIGHTS, check_
 from triptych_training.data.corpus import digest
 from triptych_training.data.documents import Documents, encode_documents, load_documents, save_documents
 from triptych_training.data.files import replace_text, replacing
+from triptych_training.data.languages import undirected_files
 from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.recipe import Recipe
@@ -85,8 +86,11 @@ class RunFolder:
             raise CheckpointError(f"{self.options}: missing; {self.state.name} cannot be resumed without it")
         if self._before is not None:
             try:
-                _check_same(self._before, self._settings, architecture, root)
-                self._check_data(self._before["data"])
+                if renamed := self._before.get("train") != self._settings["train"]:
+                    renamed = self._contents(self._before) == self._contents()
+                _check_same(self._before, self._settings, architecture, root, {"train"} if renamed else set())
+                if not renamed:
+                    self._check_data(self._before["data"])
             except RecipeError:
                 if self.state.exists():
                     raise
@@ -99,7 +103,7 @@ class RunFolder:
 
     def digest(self, *others: object) -> str:
         """Identify what is made of the training files, the tokenizer and `others`."""
-        made_of = [_read_settings(self.options)["data"], self.tokenizer.read_text(encoding="utf-8"), others]
+        made_of = [list(_read_settings(self.options)["data"].values()), self.tokenizer.read_text(encoding="utf-8"), others]
         return sha256(json.dumps(made_of).encode()).hexdigest()
 
     def begin(self) -> None:
@@ -121,6 +125,12 @@ class RunFolder:
     @cached_property
     def _digests(self) -> dict[str, str]:
         return {path: digest(path) for path in self._files}
+
+    def _contents(self, before: Mapping[str, Any] | None = None) -> list[str]:
+        """List the training files, of an earlier run or this one, as languages and digests: files may have been moved."""
+        settings, digests = (self._settings, self._digests) if before is None else (before, before["data"])
+        paths = ((given, given if given in digests else undirected_files([given])[0]) for given in settings.get("train", ()))
+        return [given.removesuffix(path) + digests.get(path, "") for given, path in paths]
 
     def _check_data(self, known: Mapping[str, str]) -> None:
         if changed := [path for path, value in self._digests.items() if known.get(path) != value]:
@@ -272,13 +282,15 @@ def _read_settings(path: Path, needed: Set[str] = IDENTITY) -> dict[str, Any]:
     return settings
 
 
-def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], architecture: str, root: Path) -> None:
-    """Compare the options that both have; a later release may have added some."""
+def _check_same(
+    before: Mapping[str, Any], now: Mapping[str, Any], architecture: str, root: Path, others: Set[str] = frozenset()
+) -> None:
+    """Compare the options that both have, except `others`; a later release may have added some."""
     if architecture not in before:
         raise RecipeError(f"resume: {root} contains the training of another model, not of a {architecture}")
     before = {**before, **before[architecture]}
     held_out = "hold_out" in now and bool(before.get("valid")) != bool(now["valid"])  # images would change sides
-    free = {*CHANGEABLE - ({"valid"} if held_out else set()), architecture}
+    free = {*CHANGEABLE - ({"valid"} if held_out else set()), *others, architecture}
     changed = [
         f"{name} was {before[name]!r}, is {value!r}"
         for name, value in {**now, **now[architecture]}.items()

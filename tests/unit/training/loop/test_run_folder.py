@@ -117,6 +117,28 @@ def test_resuming_may_change_duration_and_devices_and_miss_options(run: Path, re
     RunFolder(run, recipe, "transformer", SHAPE, resume=True)
 
 
+@pytest.mark.parametrize("prefix", ["", "en:xx="])
+def test_a_training_whose_files_were_moved_is_resumed(tmp_path: Path, recipe: TranslationRecipe, prefix: str) -> None:
+    languages = {"source_language": "", "target_language": ""} if prefix else {}
+    recipe = replace(recipe, train=(prefix + recipe.train[0],), valid=(prefix + recipe.valid[0],), **languages)
+    folder = RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
+    folder.begin()
+    folder.tokenizer.write_text("{}")
+    folder.save_state({})
+    made_of = folder.digest()
+    (tmp_path / "moved").mkdir()
+    there = (tmp_path / "train.tsv").rename(tmp_path / "moved/pairs.tsv")
+    moved = replace(recipe, train=(f"{prefix}{there}",))
+    folder = RunFolder(folder.root, moved, "transformer", SHAPE, resume=True)
+    folder.begin()
+    assert folder.digest() == made_of  # no need to tokenize again
+    assert json.loads(folder.options.read_text())["train"] == [*moved.train]
+    RunFolder(folder.root, moved, "transformer", SHAPE, resume=True)
+    (tmp_path / "train.tsv").write_text("a\tb\n")
+    with pytest.raises(RecipeError, match=rf"train was \['{prefix}{there}'\], is \['{prefix}{tmp_path}/train\.tsv'\]"):
+        RunFolder(folder.root, recipe, "transformer", SHAPE, resume=True)
+
+
 @pytest.mark.parametrize("architecture", ["bert", "vit"])
 def test_the_training_of_another_architecture_is_not_resumed(run: Path, recipe: TranslationRecipe, architecture: str) -> None:
     with pytest.raises(RecipeError, match=f"contains the training of another model, not of a {architecture}"):
