@@ -163,6 +163,9 @@ def _encode(fabric: Fabric, recipe: RowRecipe, folder: RunFolder, tokenizer: Tok
     valid = pack(encode_documents(tokenizer, read(recipe.valid)), end)
     for name, tokens in (("train", train), ("valid", valid)):
         if len(tokens) <= recipe.sequence_length:
-            raise CorpusError(f"{name}: {len(tokens):,} tokens are fewer than sequence_length {recipe.sequence_length} and one")
+            raise CorpusError(
+                f"{name}: the text has {len(tokens):,} tokens, a row {recipe.sequence_length + 1:,}, sequence_length and one; "
+                f"add text, or lower sequence_length"
+            )
     texts = ["".join(document)[:SAMPLE_CHARACTERS] for document in islice(read(recipe.valid), SAMPLE_TEXTS)]
     return PackedCorpus(train, valid, texts)

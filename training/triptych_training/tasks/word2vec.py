@@ -59,7 +59,8 @@ class WordTask:
         # SGD adds the gradients of all occurrences of a word, so that many in one batch diverge.
         self.batch_words = max(BLOCK, recipe.batch_words or min(BATCH_WORDS, config.vocabulary_size // 8))
         self._keep = keep_shares(counts, recipe.subsample)
-        self._blocks = self._cut(train, np.random.default_rng(recipe.seed))  # of the epoch planned last
+        self._blocks = self._cut("train", train, np.random.default_rng(recipe.seed))  # of the epoch planned last
+        self._cut("valid", valid, np.random.default_rng(VALID_SEED))  # raises an error before the training if nothing is left
         self._sampler = NegativeSampler(counts)
 
     def describe(self) -> str:
@@ -68,7 +69,7 @@ class WordTask:
 
     def plan(self, epoch: int) -> list[Indices]:
         rng = np.random.default_rng((self.recipe.seed, epoch))
-        self._blocks = self._cut(self.train, rng)
+        self._blocks = self._cut("train", self.train, rng)
         return self._batches(rng.permutation(len(self._blocks)))
 
     def weight(self, indices: Indices) -> int:
@@ -80,7 +81,7 @@ class WordTask:
     def validate(self) -> Mapping[str, float]:
         """Measure the loss, and how often the right word has a better score than all negative samples."""
         rng = np.random.default_rng(VALID_SEED)
-        blocks, device = self._cut(self.valid, rng), self.model.inputs.weight.device
+        blocks, device = self._cut("valid", self.valid, rng), self.model.inputs.weight.device
         loss, best, count = 0.0, 0, 0
         for chosen in self._batches(np.arange(len(blocks))):
             batch = [tensor.to(device) for tensor in self._collate(blocks, chosen, rng)]
@@ -94,10 +95,10 @@ class WordTask:
         provenance = {**provenance, "training_words": int(np.count_nonzero(self.train.ids))}
         save_word_vectors(self.model, self.tokenizer, provenance, folder)
 
-    def _cut(self, documents: Documents, rng: np.random.Generator) -> WordBlocks:
+    def _cut(self, name: str, documents: Documents, rng: np.random.Generator) -> WordBlocks:
         blocks = WordBlocks.of(documents, self._keep, rng, self.recipe.window)
         if not len(blocks):
-            raise CorpusError("train, valid: no known word is left; lower min_count, or raise subsample")
+            raise CorpusError(f"{name}: no known word is left; add text, lower min_count, or raise subsample")
         return blocks
 
     def _batches(self, order: Indices) -> list[Indices]:

@@ -11,6 +11,7 @@ from torch.nn.functional import logsigmoid
 from triptych_training.checkpoints.encoder import load_word_vectors
 from triptych_training.data.documents import Documents
 from triptych_training.data.words import BLOCK, WordBlocks, keep_shares
+from triptych_training.errors import CorpusError
 from triptych_training.loop.recipe import WordRecipe
 from triptych_training.models.word2vec import Word2Vec, Word2VecConfig
 from triptych_training.tasks.word2vec import train_word2vec
@@ -47,6 +48,14 @@ def test_a_training_from_a_checkpoint_has_its_words(tmp_path: Path) -> None:
     recipe = WordRecipe(train=(other,), valid=(other,), initial=str(first), **options)
     second = load_word_vectors(train_word2vec(recipe, 8, tmp_path / "second"))
     assert second.tokenizer.get_vocab() == load_word_vectors(first).tokenizer.get_vocab()
+
+
+def test_validation_texts_without_a_known_word_are_found_before_the_training(tmp_path: Path) -> None:
+    known, other = write(tmp_path / "known.txt", "one two\n" * 40), write(tmp_path / "other.txt", "three four\n")
+    recipe = WordRecipe(train=(known,), valid=(other,), subsample=0, devices="1")
+    with pytest.raises(CorpusError, match="valid: no known word is left; add text, lower min_count, or raise subsample"):
+        train_word2vec(recipe, 8, tmp_path / "run")
+    assert not (tmp_path / "run/checkpoints").exists()
 
 
 @pytest.mark.parametrize("cbow", [False, True])
