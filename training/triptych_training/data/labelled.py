@@ -18,6 +18,7 @@ from triptych_training.data.corpus import read_filled, read_lines
 from triptych_training.errors import CorpusError
 
 COMMENT = "# "  # begins one, as in CoNLL-U
+FIRST = "1(-[0-9]+)?"  # number of a sentence's first word in CoNLL-U; 1-2 if it is written as one with the second
 
 Item = TypeVar("Item")
 
@@ -82,9 +83,15 @@ def read_words(paths: Sequence[str]) -> list[WordsExample]:
     """Read labelled sentences, whose columns end at spaces and tabs; skip -DOCSTART- lines, and comments before sentences.
 
     Raises:
-        CorpusError: a file cannot be read or is empty, or a line has no label.
+        CorpusError: a file cannot be read or is empty, a line has no label, or numbers stand before the words, as in CoNLL-U.
     """
-    return _read(paths, _sentences, "no labelled words")
+    sentences = _read(paths, _sentences, "no labelled words")
+    if all(re.fullmatch(FIRST, sentence.words[0]) for sentence in sentences):
+        raise CorpusError(
+            f"{', '.join(paths)}: every sentence begins with the word 1; if the first column numbers the words, keep those of "
+            f"words and labels, as `cut -f2,3` does"
+        )
+    return sentences
 
 
 def _sentences(path: Path) -> Iterator[WordsExample]:

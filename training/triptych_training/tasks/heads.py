@@ -80,8 +80,7 @@ class TextHead(Head):
         self.labels = tuple(sorted({text.label for text in texts}))
         self.pairs = bool(texts[0].pair)
         self._read: list[TextExample] = []
-        if len(self.labels) < 2:
-            raise CorpusError(f"{', '.join(train)}: the only label is {self.labels[0]!r}, expected at least 2")
+        _need_several(self.labels, train)
 
     def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> Examples:
         self._read = read_texts(paths)
@@ -113,6 +112,7 @@ class TokenHead(Head):
 
     def __init__(self, train: Sequence[str]) -> None:
         self.labels = tuple(sorted({label for sentence in read_words(train) for label in sentence.labels}))
+        _need_several(self.labels, train)
         self._read: list[WordsExample] = []
 
     def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> Examples:
@@ -233,6 +233,11 @@ def make_head(name: str, train: Sequence[str], stride: int) -> Head:
     if name == "question-answering":
         return QuestionHead(stride)
     return TextHead(train) if name == "text-classification" else TokenHead(train)
+
+
+def _need_several(labels: Sequence[str], paths: Sequence[str]) -> None:
+    if len(labels) < 2:
+        raise CorpusError(f"{', '.join(paths)}: the only label is {labels[0]!r}, expected at least 2")
 
 
 def _check_labels(found: set[str], known: Sequence[str], paths: Sequence[str]) -> None:

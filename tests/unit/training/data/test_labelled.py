@@ -84,6 +84,17 @@ def test_words_are_read_with_the_last_column_as_their_label(tmp_path: Path) -> N
         assert fault(read_words, path) == f"{path}: no labelled words"
 
 
+def test_words_with_numbers_before_them_are_rejected(tmp_path: Path) -> None:
+    numbered = "# text = Im Haus\n1-2\tIm\t-\n1\tIn\tO\n\n1\tBerlin\tB-LOC\n2\tist\tO\n"
+    path = write(tmp_path / "a.conllu", numbered)
+    assert fault(read_words, path) == (
+        f"{path}: every sentence begins with the word 1; if the first column numbers the words, keep those of words and "
+        f"labels, as `cut -f2,3` does"
+    )
+    other = write(tmp_path / "b.conll", "1\tO\n\nBerlin\tB-LOC\n")
+    assert len(read_words([path, other])) == 4
+
+
 def test_questions_are_read_with_and_without_answers(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", squad(item(("fish", 13), ("cat", 4)), item()))
     assert read_questions([path]) == [

@@ -129,7 +129,7 @@ def test_the_labels_are_named_so_that_a_heading_among_them_is_seen(tmp_path: Pat
 
 
 def test_a_batch_of_words_without_tokens_changes_nothing(tmp_path: Path) -> None:
-    train = write(tmp_path / "a.conll", "\u200b O\n")
+    train = write(tmp_path / "a.conll", "\u200b O\n\u200b B-X\n")
     recipe = make_recipe(tmp_path, "token-classification", train=(train,), valid=(train,), max_steps=1)
     finetune(recipe, tmp_path / "run")
     assert records(tmp_path / "run")[-1]["valid_words"] == 0

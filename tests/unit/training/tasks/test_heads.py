@@ -48,8 +48,9 @@ def test_texts_and_pairs_become_examples(tmp_path: Path) -> None:
     ("head", "train", "valid", "message"),
     [
         (TextHead, "one\tyes\ntwo\tno\n", "one\tmaybe\ntwo\tyes\nthree\tnever\n", "valid: maybe, never: not among the labels"),
-        (TokenHead, "a O\n", "a B-X\n", "valid: B-X: not among the labels of the training files"),
+        (TokenHead, "a O\na B-Y\n", "a B-X\n", "valid: B-X: not among the labels of the training files"),
         (TextHead, "one\tyes\n", "", "train: the only label is 'yes', expected at least 2"),
+        (TokenHead, "one O\ntwo O\n", "", "train: the only label is 'O', expected at least 2"),
         (TextHead, "one\tyes\ntwo\tno\n", "one\ttwo\tyes\n", "valid: has pairs, unlike the training files"),
         (TextHead, "one\ttwo\tyes\none\tone\tno\n", "one\tyes\n", "valid: has single texts, unlike the training files"),
     ],
