@@ -221,18 +221,27 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: Path) 
     _assign(model, weights)
 
 
-def check_initial(folder: Path, member: str, head: str = "") -> None:
-    """Check that a training can start from a checkpoint folder: `member` of config.json has the shape of its model.
+def check_initial(folder: Path, member: str, kind: Mapping[str, Any]) -> None:
+    """Check that a training can start from a checkpoint folder.
+
+    Args:
+        folder: the checkpoint.
+        member: member of config.json that has the shape of such models.
+        kind: other members and their values, such as the head.
 
     Raises:
-        CheckpointError: the folder is no checkpoint of triptych_training, or one of another kind of model or another head.
+        CheckpointError: the folder is no checkpoint of triptych_training, or one of another kind of model.
     """
     need_files(folder, (CONFIG, WEIGHTS))
     config = _read_ours(folder / CONFIG, "checkpoint folders of triptych train")
-    if member not in config or (head and config.get("head") != head):
-        own = str(config.get("architecture")).removeprefix("triptych-"), config.get("head")
-        found, wanted = (" for ".join(filter(None, names)) for names in (own, (member, head)))
-        raise CheckpointError(f"initial: {folder} is a checkpoint of {found}, this training of {wanted}")
+    own, wanted = config.get("head"), kind.get("head")
+    if member not in config or own != wanted:
+        names = (str(config.get("architecture")).removeprefix("triptych-"), own), (member, wanted)
+        found, expected = (" for ".join(filter(None, name)) for name in names)
+        raise CheckpointError(f"initial: {folder} is a checkpoint of {found}, this training of {expected}")
+    for name, value in kind.items():
+        if config.get(name) != value:
+            raise CheckpointError(f"initial: {folder} was trained with {name} {config.get(name)}; this training has {value}")
 
 
 def start_from(folder: Path, model: nn.Module) -> bool:
@@ -247,7 +256,12 @@ def start_from(folder: Path, model: nn.Module) -> bool:
     weights = read_weights(folder / WEIGHTS)
     own = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("classifier.")}
     other = any(name in weights and weights[name].shape[0] != tensor.shape[0] for name, tensor in own.items())
-    load_weights(model, {**weights, **(own if other else {})}, folder)
+    try:
+        load_weights(model, {**weights, **(own if other else {})}, folder)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"initial: its weights do not fit a model of this shape; leave out options of the shape ({error})"
+        ) from error
     return other
 
 

@@ -1,7 +1,9 @@
 """Options of a training, checked at once and written into the run folder."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from triptych_training.checks import at_least, fraction, one_of
 from triptych_training.data.languages import DirectedFile, Direction, directed_files
@@ -77,9 +79,9 @@ class Recipe:
         return time.process_time() if self.cpu_time else time.monotonic()
 
     @property
-    def bert_head(self) -> str:
-        """Head of the BERT that is trained; empty: another model is."""
-        return ""
+    def kind(self) -> Mapping[str, Any]:
+        """Members of a config.json, beside the shape, that a checkpoint to start from must have."""
+        return {}
 
     @property
     def averaged(self) -> int:
@@ -194,8 +196,8 @@ class PretrainingRecipe(RowRecipe):
         fraction(self, "mask_share")
 
     @property
-    def bert_head(self) -> str:
-        return "pretraining"
+    def kind(self) -> Mapping[str, Any]:
+        return {"head": "pretraining", "next_sentence": self.next_sentence}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,8 +286,8 @@ class FinetuningRecipe(TextRecipe):
         fraction(self, "dropout")
 
     @property
-    def bert_head(self) -> str:
-        return self.head
+    def kind(self) -> Mapping[str, Any]:
+        return {"head": self.head}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,7 @@ class RunFolder:
         if self.state.exists() and not resume:
             raise RecipeError(f"out: {root} contains a training; continue it with --resume, or use another folder")
         if recipe.initial and not self.state.exists():
-            check_initial(Path(recipe.initial), architecture, recipe.bert_head)
+            check_initial(Path(recipe.initial), architecture, recipe.kind)
         self.opened = recipe.now()  # start of this run, seconds
         self._settings = _settings(recipe, architecture, shape)
         self._files = recipe.files

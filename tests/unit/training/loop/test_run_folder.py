@@ -18,6 +18,7 @@ from triptych_training.loop.run_folder import RunFolder
 
 from ..toy import SHAPE, make_recipe
 
+ALONE = {"architecture": "triptych-bert", "bert": {}, "head": "pretraining", "next_sentence": False}
 QUESTIONS = {"architecture": "triptych-bert", "bert": {}, "head": "question-answering"}
 
 
@@ -63,12 +64,27 @@ def test_a_folder_whose_weights_could_not_be_read_is_rejected(tmp_path: Path, re
 @pytest.mark.parametrize(
     ("kind", "member", "config", "message"),
     [
-        (Recipe, "transformer", {"architecture": "triptych-gpt", "gpt": {}}, "of gpt, this training of transformer"),
-        (Recipe, "pvt", {"architecture": "triptych-vit", "vit": {}}, "of vit, this training of pvt"),
-        (PretrainingRecipe, "bert", QUESTIONS, "of bert for question-answering, this training of bert for pretraining"),
+        (
+            Recipe,
+            "transformer",
+            {"architecture": "triptych-gpt", "gpt": {}},
+            "is a checkpoint of gpt, this training of transformer",
+        ),
+        (Recipe, "pvt", {"architecture": "triptych-vit", "vit": {}}, "is a checkpoint of vit, this training of pvt"),
+        (PretrainingRecipe, "bert", ALONE, "was trained with next_sentence False; this training has True"),
+        (
+            PretrainingRecipe,
+            "bert",
+            QUESTIONS,
+            "is a checkpoint of bert for question-answering, this training of bert for pretraining",
+        ),
         (
             partial(FinetuningRecipe, head="text-classification", encoder="pretrained"),
-            *("bert", QUESTIONS, "of bert for question-answering, this training of bert for text-classification"),
+            *(
+                "bert",
+                QUESTIONS,
+                "is a checkpoint of bert for question-answering, this training of bert for text-classification",
+            ),
         ),
     ],
 )
@@ -81,7 +97,7 @@ def test_a_checkpoint_of_another_model_is_rejected_before_the_data_is_read(
     recipe = kind(train=("none.txt",), **files, initial=str(tmp_path))
     with pytest.raises(CheckpointError) as caught:
         RunFolder(tmp_path / "run", recipe, member, SHAPE, resume=False)
-    assert str(caught.value) == f"initial: {tmp_path} is a checkpoint {message}"
+    assert str(caught.value) == f"initial: {tmp_path} {message}"
 
 
 def test_a_folder_with_a_training_is_rejected_without_resume(run: Path, recipe: TranslationRecipe) -> None:
