@@ -244,18 +244,19 @@ def check_initial(folder: Path, member: str, kind: Mapping[str, Any]) -> None:
             raise CheckpointError(f"initial: {folder} was trained with {name} {config.get(name)}; this training has {value}")
 
 
-def start_from(folder: Path, model: nn.Module) -> bool:
-    """Copy the weights of a checkpoint folder into `model`, whose classifier stays new if it has another number of classes.
+def start_from(folder: Path, model: nn.Module, labels: Sequence[str]) -> bool:
+    """Copy the weights of a checkpoint folder into `model`, whose classifier stays new if it has other classes, `labels`.
 
     Returns:
         Whether it stays new.
 
     Raises:
-        CheckpointError: the weights are damaged or do not fit.
+        CheckpointError: the checkpoint is damaged, or its weights do not fit.
     """
+    known = _read_object(folder / CONFIG).get("labels")
     weights = read_weights(folder / WEIGHTS)
     own = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("classifier.")}
-    other = any(name in weights and weights[name].shape[0] != tensor.shape[0] for name, tensor in own.items())
+    other = bool(own) and known != list(labels)
     try:
         load_weights(model, {**weights, **(own if other else {})}, folder)
     except CheckpointError as error:

@@ -49,6 +49,10 @@ class TrainingTask(Protocol):
     def model(self) -> nn.Module:
         """Model to train."""
 
+    @property
+    def labels(self) -> Sequence[str]:
+        """Names of the classes in the order of the model's outputs; empty if it is no classifier."""
+
     def describe(self) -> str:
         """Describe the data in a few words."""
 
@@ -362,7 +366,8 @@ class Trainer:
         state = self.folder.load_state()
         if state is None:
             self._rewind()
-            if self.recipe.initial and start_from(Path(self.recipe.initial), self.task.model) and self.fabric.is_global_zero:
+            initial = Path(self.recipe.initial)
+            if self.recipe.initial and start_from(initial, self.task.model, self.task.labels) and self.fabric.is_global_zero:
                 self.folder.log({"kind": "note", "step": 0, "new_classifier": True})
             if isinstance(self.recipe, TextRecipe) and self.recipe.embeddings:
                 tokenizer = load_tokenizer(self.folder.tokenizer)

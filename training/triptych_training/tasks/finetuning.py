@@ -55,7 +55,7 @@ class FinetuningTask:
 
     def __init__(self, recipe: FinetuningRecipe, head: Head, model: EncoderModel, tokenizer: Tokenizer) -> None:
         self.recipe, self.head, self.model, self.tokenizer = recipe, head, model, tokenizer
-        self.unit, self.headline = head.unit, head.headline
+        self.unit, self.headline, self.labels = head.unit, head.headline, head.labels
         limit = self.limit = min(recipe.max_length or model.config.max_positions, recipe.batch_tokens)
         self.train, self.train_left_out = head.examples(tokenizer, recipe.train, limit)  # and how many were too long
         # Validation last: the head's metrics refer to the files read last.

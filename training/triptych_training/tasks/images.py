@@ -102,6 +102,7 @@ class FolderTask:
     """Base class of tasks on folders of images; a unit is an image."""
 
     unit = "images"
+    labels: Sequence[str] = ()
     model: nn.Module
 
     def __init__(self, recipe: FolderRecipe, train: ImageStore, valid: ImageStore) -> None:
@@ -142,11 +143,11 @@ class ImageTask(FolderTask):
         self, recipe: ImageRecipe, shape: ImageConfig, classes: Sequence[str], train: ImageStore, valid: ImageStore
     ) -> None:
         super().__init__(recipe, train, valid)
-        self.classes = classes
+        self.labels = classes
         self.model = make_image_model(shape)
 
     def describe(self) -> str:
-        return f"{len(self.train):,} images of {len(self.classes)} classes, {self._validation()}"
+        return f"{len(self.train):,} images of {len(self.labels)} classes, {self._validation()}"
 
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         return torch.from_numpy(self.train.load(indices)), torch.from_numpy(self.train.labels[indices])
@@ -172,7 +173,7 @@ class ImageTask(FolderTask):
             labels = torch.from_numpy(self.valid.labels[list(indices)]).to(pixels.device)
             logits = self.model(normalise(pixels)).float()
             loss += float(functional.cross_entropy(logits, labels, reduction="sum"))
-            best = logits.topk(min(5, len(self.classes))).indices == labels[:, None]
+            best = logits.topk(min(5, len(self.labels))).indices == labels[:, None]
             right, right5 = right + int(best[:, 0].sum()), right5 + int(best.sum())
         loss, right, right5 = total(loss, right, right5)
         return {"loss": loss / len(self.valid), **ranked_metrics(int(right), int(right5), len(self.valid))}
@@ -182,7 +183,7 @@ class ImageTask(FolderTask):
         image = ImagePreprocessing(size, size, mean=MEAN, std=STD)
         provenance = {**provenance, "training_images": len(self.train), "held_out_images": len(self.valid)}
         samples = self._samples() if final else ()
-        save_image_checkpoint(TrainedImageClassifier(self.model, self.classes, image, provenance, samples), folder)
+        save_image_checkpoint(TrainedImageClassifier(self.model, self.labels, image, provenance, samples), folder)
 
     def _samples(self) -> list[bytes]:
         step = max(1, len(self.valid) // SAMPLE_IMAGES)

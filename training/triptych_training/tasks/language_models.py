@@ -79,6 +79,7 @@ class LanguageTask:
 
     unit = "tokens"
     headline = "perplexity"
+    labels: Sequence[str] = ()
 
     def __init__(self, recipe: RowRecipe, model: Gpt | Elmo, tokenizer: Tokenizer, corpus: PackedCorpus) -> None:
         self.recipe, self.model, self.tokenizer, self.corpus = recipe, model, tokenizer, corpus

@@ -101,6 +101,7 @@ class PretrainingTask:
 
     unit = "masks"
     headline = "top1"
+    labels: Sequence[str] = ()
 
     def __init__(self, recipe: PretrainingRecipe, shape: BertConfig, tokenizer: Tokenizer, corpus: TextCorpus) -> None:
         self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus

@@ -87,6 +87,7 @@ class TranslationTask:
 
     unit = "tokens"
     headline = "bleu"
+    labels: Sequence[str] = ()
 
     def __init__(self, recipe: TranslationRecipe, shape: TranslationConfig, tokenizer: Tokenizer, corpus: Corpus) -> None:
         self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus

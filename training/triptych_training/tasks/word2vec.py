@@ -1,6 +1,6 @@
 """Training of Word2Vec: CBOW or skip-gram over sentences (Mikolov et al. 2013)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class WordTask:
 
     unit = "words"
     headline = "top1"
+    labels: Sequence[str] = ()
 
     def __init__(
         self, recipe: WordRecipe, model_dim: int, tokenizer: Tokenizer, train: Documents, valid: Documents, alone: bool

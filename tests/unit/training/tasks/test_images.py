@@ -84,16 +84,17 @@ def test_three_colours_are_learnt_and_the_run_has_files_and_provenance(finished:
         train_image_classifier(replace(recipe, valid=recipe.train), SHAPE, run, resume=True)
 
 
-def test_a_training_may_begin_with_a_model_of_other_classes(finished: Finished, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [("blue", "green"), ("blue", "green", "pink")])
+def test_a_training_may_begin_with_a_model_of_other_classes(finished: Finished, tmp_path: Path, kept: tuple[str, ...]) -> None:
     initial = finished[1] / "model"
     recipe = make_recipe(tmp_path, initial=str(initial), max_steps=1, learning_rate=1e-12, ema_decay=0.0)
-    (tmp_path / "train/red").rename(tmp_path / "red")
+    (tmp_path / "train/red").rename(tmp_path / "train/pink" if "pink" in kept else tmp_path / "red")
     made = dict(load_image_checkpoint(train_image_classifier(recipe, SHAPE, tmp_path / "run")).model.named_parameters())
     before = dict(load_image_checkpoint(initial).model.named_parameters())
     assert made.keys() == before.keys()
     others = {name for name in made if made[name].shape != before[name].shape or not torch.allclose(made[name], before[name])}
     assert others == {"classifier.weight", "classifier.bias"}
-    assert made["classifier.bias"].shape == (2,)
+    assert made["classifier.bias"].shape == (len(kept),)
     assert records(tmp_path / "run")[0] == {"kind": "note", "step": 0, "new_classifier": True}
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/config.json").write_text('{"model_type": "vit"}')
