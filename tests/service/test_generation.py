@@ -543,11 +543,14 @@ def test_openai_structured_outputs(served: Served, openai_client: openai.OpenAI)
     for kind, rule in (("json", PERSON), ("regex", "yes|no"), ("choice", ["yes", "no"])):  # the names of older versions of vLLM
         assert ask(**{f"guided_{kind}": rule}) == ask(structured_outputs={kind: rule})
     assert ask(response_format={"type": "json_object"}).startswith("{")
+    for holder in ("schema", "value"):  # of llama.cpp and others, and of Hugging Face's clients
+        assert json.loads(ask(response_format={"type": "json_object", holder: PERSON})).keys() == {"name", "age"}
     assert ask(response_format={"type": "text"}) == ask()
     for rules, problem in (
         (shape({"type": "odd"}), "response_format: Invalid type: odd"),
         (shape(3), "response_format.json_schema.schema: int 3, must be an object"),
         ({"response_format": {"type": "xml"}}, "response_format.type: 'xml' is not text, json_object or json_schema"),
+        ({"response_format": {"type": "json_object", "value": 3}}, "response_format.value: int 3, must be an object"),
         ({"response_format": []}, "response_format: must be an object"),
         ({"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}, "response_format: is set beside"),
         (shape(""), "response_format.json_schema.schema: is empty; leave it out"),

@@ -374,7 +374,11 @@ def format_rules(shape: Json, holder: str = "") -> dict[str, str]:
         return {"json_schema": outer.take_schema("schema")}
     if kind not in ("text", "json_object"):
         raise invalid(f"{shape.path}type: {kind[:40]!r} is not text, json_object or json_schema")
-    return ANY_OBJECT if kind == "json_object" else {}
+    if kind == "text":
+        return {}
+    # Clients of llama.cpp and others add a `schema`; Hugging Face's turn json_schema into json_object with a `value`.
+    added = next((name for name in ("schema", "value") if shape.get(name) is not None), "")
+    return {"json_schema": shape.take_schema(added)} if added else ANY_OBJECT
 
 
 def error_body(error: RpcError, status: int) -> Mapping[str, Any]:
