@@ -968,7 +968,7 @@ def test_rerank_apis(tmp_path: Path) -> None:
         scores = [{"index": one["index"], "relevance_score": pytest.approx(one["score"])} for one in best[:2]]
         documents = [{**one, "document": {"text": texts[one["index"]]}} for one in scores]
         assert (status, found["model"], found["results"]) == (200, "cross-encoder", documents)
-        assert found["usage"] == {"total_tokens": 8 + 6}
+        assert (found["usage"], found["meta"]) == ({"total_tokens": 8 + 6}, {"tokens": {"input_tokens": 8 + 6}})
         assert served.post("/v2/rerank", ranked)[1]["results"] == scores
         for change, message in (
             ({"documents": ["one", {"title": "one"}]}, "documents[1].text: missing, must be a string"),

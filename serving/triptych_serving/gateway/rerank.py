@@ -37,11 +37,13 @@ async def rerank(call: HttpCall, with_documents: bool) -> dict[str, Any]:
         document = {"document": {"text": texts[one.index]}} if with_documents else {}
         return {"index": one.index, "relevance_score": one.score, **document}
 
+    tokens = sum(one.token_count for one in response.results)
     return {
         "id": str(uuid.uuid4()),
         "model": response.model,
         "results": await call.convert(response, ranked),
-        "usage": {"total_tokens": sum(one.token_count for one in response.results)},
+        "usage": {"total_tokens": tokens},
+        "meta": {"tokens": {"input_tokens": tokens}},  # Cohere's, without which Vercel's AI SDK refuses the response
     }
 
 
