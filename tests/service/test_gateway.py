@@ -843,7 +843,7 @@ EMPTY_RULES = {"grammar": {"type": "json", "value": ""}}
         (COMPLETIONS, {"tool_choice": "required"}, "tool_choice: "),
         (COMPLETIONS, {"n": 2, "temperature": 0}, "n: 2 is above beam_size, which is 1; set top_k or top_p to sample, "),
         (COMPLETIONS, {"min_tokens": 9, "max_tokens": 5}, "min_tokens: 9 is above max_tokens, which is 5"),
-        (COMPLETIONS, {"prompt": [1, 2]}, "prompt: tokens are not supported"),
+        (COMPLETIONS, {"prompt": [1, 2**32]}, "prompt: has neither texts alone nor tokens alone"),
         ("/v1/embeddings", {"input": [[1, 2]]}, "input: tokens are not supported"),
         ("/v1/embeddings", {"input": [""]}, "input[0]: the text is empty"),
         (CHATS, {"reasoning_effort": "low"}, "reasoning_effort: 'low' is not supported"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import openai
 import pytest
@@ -19,6 +20,8 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from triptych.decoding import DecodingOptions
+from triptych.v1 import text_generation_pb2 as pb
+from triptych.v1 import text_generation_pb2_grpc
 from triptych_client import Client, DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
 from triptych_client.results import FinishReason
 from triptych_serving.gateway.options import GatewayOptions
@@ -296,6 +299,37 @@ def test_openai_completions(served: Served, openai_client: openai.OpenAI) -> Non
     assert found.choices[0].logprobs
     assert offsets == found.choices[0].logprobs.text_offset
     assert chunks[-1].choices[0].finish_reason == "length"
+
+
+def test_prompts_may_be_tokens(served: Served, openai_client: openai.OpenAI) -> None:
+    def ask(prompt: Any, **more: Any) -> list[Any]:
+        shared: dict[str, Any] = {"model": "llama", "temperature": 0, "max_tokens": 12}
+        return openai_client.completions.create(prompt=prompt, **{**shared, **more}).choices
+
+    prompts = [served.ids(text) for text in PROMPTS[:2]]
+    expected = [one.text for one in served.client.generate_many(PROMPTS[:2], **GREEDY)]
+    assert [choice.text for choice in ask(prompts)] == expected
+    assert [choice.text for choice in ask(prompts[1])] == expected[1:]
+    end = served.tokenizer.token_to_id("<|endoftext|>")  # which is text in texts
+    ids = [end, *prompts[0], end, *prompts[1]]
+    [scored] = ask(ids, echo=True, logprobs=1, max_tokens=0)
+    places = served.log_probabilities(ids)
+    theirs = [float(places[place, token]) for place, token in enumerate(ids[1:])]
+    assert scored.logprobs.token_logprobs == [None, *(pytest.approx(one, abs=1e-4) for one in theirs)]
+    [plain] = ask(ids, echo=True, max_tokens=0)
+    assert (scored.text, plain.text, plain.logprobs) == (PROMPTS[0] + PROMPTS[1], PROMPTS[0] + PROMPTS[1], None)
+    for wrong, problem in (
+        ([5, 99_999], "prompt[0]: 99,999 is not a token of the model, whose tokens are 0 to "),
+        ([[5], [6] * 200], "prompt[1]: 200 tokens are too long"),
+        ([5, -1], "prompt: has neither texts alone nor tokens alone"),
+        ([[5], "a"], "prompt: has neither texts alone nor tokens alone"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=re.escape(problem)):
+            ask(wrong)
+    with grpc.insecure_channel(f"127.0.0.1:{served.server.port}") as channel:
+        both = pb.GenerateRequest(prompts=["a"], token_prompts=[pb.TokenPrompt(tokens=[5])])
+        with pytest.raises(grpc.RpcError, match="token_prompts: are set beside prompts; send one of them"):
+            text_generation_pb2_grpc.TextGenerationServiceStub(channel).Generate(both)
 
 
 def test_openai_chat(served: Served, openai_client: openai.OpenAI) -> None:

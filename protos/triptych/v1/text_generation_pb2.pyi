@@ -117,6 +117,28 @@ class ToolCall(_message.Message):
 Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
 
 @_typing.final
+class TokenPrompt(_message.Message):
+    """A prompt as tokens of the model, to which nothing is added."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        tokens: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenPrompt: _TypeAlias = TokenPrompt  # noqa: Y015
+
+@_typing.final
 class GenerateRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -135,6 +157,7 @@ class GenerateRequest(_message.Message):
     REGEX_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     TOOL_CHOICE_FIELD_NUMBER: _builtins.int
+    TOKEN_PROMPTS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model's name. May be empty where one model generates text."""
     model_version: _builtins.str
@@ -190,6 +213,12 @@ class GenerateRequest(_message.Message):
         call until its end.
         """
 
+    @_builtins.property
+    def token_prompts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenPrompt]:
+        """Prompts as tokens, instead of `prompts`: for evaluations, which compare models token by token. Other than in texts, special tokens
+        have their effect.
+        """
+
     def __init__(
         self,
         *,
@@ -208,10 +237,11 @@ class GenerateRequest(_message.Message):
         regex: _builtins.str = ...,
         tools: _abc.Iterable[Global___Tool] | None = ...,
         tool_choice: _builtins.str = ...,
+        token_prompts: _abc.Iterable[Global___TokenPrompt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "tool_choice", b"tool_choice", "tools", b"tools", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "token_prompts", b"token_prompts", "tool_choice", b"tool_choice", "tools", b"tools", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
@@ -399,6 +429,7 @@ class GenerateStreamRequest(_message.Message):
     REGEX_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     TOOL_CHOICE_FIELD_NUMBER: _builtins.int
+    TOKEN_PROMPTS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     model_version: _builtins.str
     max_tokens: _builtins.int
@@ -422,6 +453,8 @@ class GenerateStreamRequest(_message.Message):
     def template_variables(self) -> _struct_pb2.Struct: ...
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]: ...
+    @_builtins.property
+    def token_prompts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenPrompt]: ...
     def __init__(
         self,
         *,
@@ -440,10 +473,11 @@ class GenerateStreamRequest(_message.Message):
         regex: _builtins.str = ...,
         tools: _abc.Iterable[Global___Tool] | None = ...,
         tool_choice: _builtins.str = ...,
+        token_prompts: _abc.Iterable[Global___TokenPrompt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "tool_choice", b"tool_choice", "tools", b"tools", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "token_prompts", b"token_prompts", "tool_choice", b"tool_choice", "tools", b"tools", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
@@ -503,7 +537,7 @@ class GenerationPiece(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     prompt_index: _builtins.int
-    """Index into `prompts`."""
+    """Index into `prompts` or `token_prompts`."""
     choice_index: _builtins.int
     text: _builtins.str
     """Text to append to the choice's previous pieces."""
@@ -536,7 +570,7 @@ class GenerationResult(_message.Message):
     PROMPT_INDEX_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     prompt_index: _builtins.int
-    """Index into `prompts`."""
+    """Index into `prompts` or `token_prompts`."""
     @_builtins.property
     def generation(self) -> Global___Generation: ...
     def __init__(

@@ -98,7 +98,9 @@ SHARED: Mapping[str, tuple[str, type]] = {
 
 async def embeddings(call: HttpCall) -> dict[str, Any]:
     given = await call.json()
-    texts = _texts(given, "input")
+    if _has_tokens(given, "input"):
+        raise invalid("input: tokens are not supported, as each model has its own; send texts")
+    texts, _ = given.take_texts("input")
     encoding = given.take("encoding_format", str, "float")
     if encoding not in ("float", "base64"):
         raise invalid(f"encoding_format: {encoding[:40]!r} is not float or base64")
@@ -199,9 +201,8 @@ class Answer:
 
 async def completions(call: HttpCall) -> Any:
     given = await call.json()
-    prompts = _texts(given, "prompt")
-    top = given.take_given({"logprobs": ("top_logprobs", int)})
-    return await _answer(call, given, chat=False, prompts=prompts, echo=given.take("echo", bool, False), **top)
+    prompts, top = _prompts(given), given.take_given({"logprobs": ("top_logprobs", int)})
+    return await _answer(call, given, chat=False, echo=given.take("echo", bool, False), **prompts, **top)
 
 
 async def chat_completions(call: HttpCall) -> Any:
@@ -248,20 +249,24 @@ async def _generate(call: HttpCall, given: Json, answer: Answer, values: Mapping
         return StreamingResponse(_events(answer, first, events, usage), media_type="text/event-stream")
     scores_only = values.get("echo") and values.get("max_tokens") == 0
     more = {"max_tokens": 1} if scores_only else {}
+    if scores_only and "prompts" not in values:
+        more["top_logprobs"] = values.get("top_logprobs", 0)  # which have the texts of the prompt's tokens
     response = await call.ask(pb.GenerateRequest(**{**values, **more}))
     if scores_only:
-        _keep_prompts(response, values["prompts"])
+        _keep_prompts(response, values)
     answer.model = response.model
     return await call.offload(response.ByteSize(), _whole, answer, response)
 
 
-def _keep_prompts(response: pb.GenerateResponse, prompts: Sequence[str]) -> None:
-    """Remove from texts that begin with their prompts what was generated."""
-    for prompt, generation in zip(prompts, response.generations, strict=True):
+def _keep_prompts(response: pb.GenerateResponse, values: Mapping[str, Any]) -> None:
+    """Remove from texts that begin with the prompts of a request what was generated."""
+    for place, generation in enumerate(response.generations):
         for choice in generation.choices:
-            choice.text, choice.finish_reason = prompt, translation_pb2.FINISH_REASON_LENGTH
-            del choice.tokens[len(choice.tokens) - choice.token_count :]
-            choice.token_count = 0
+            kept = choice.tokens[: len(choice.tokens) - choice.token_count]
+            written = b"".join(token.bytes for token in kept).decode(errors="replace")
+            choice.text = values["prompts"][place] if "prompts" in values else written
+            del choice.tokens[len(kept) if "top_logprobs" in values else 0 :]
+            choice.token_count, choice.finish_reason = 0, translation_pb2.FINISH_REASON_LENGTH
 
 
 async def open_stream(call: HttpCall, fields: Mapping[str, Any]) -> tuple[Any, AsyncGenerator[Any]]:
@@ -388,12 +393,21 @@ def error_body(error: RpcError, status: int) -> Mapping[str, Any]:
     return {"error": {"message": error.message, "type": kind, "param": None, "code": code}}
 
 
-def _texts(given: Json, name: str) -> list[str]:
-    """Return the texts of a member, which in OpenAI's own API may be tokens instead. Raises RpcError: they are no texts."""
+def _has_tokens(given: Json, name: str) -> bool:
+    """Tell whether a member has tokens, or lists of them, in place of texts."""
     value = given.get(name)
-    if isinstance(value, list) and value and isinstance(value[0], (int, list)):
-        raise invalid(f"{name}: tokens are not supported, as each model has its own; send texts")
-    return given.take_texts(name)[0]
+    return isinstance(value, list) and bool(value) and isinstance(value[0], (int, list))
+
+
+def _prompts(given: Json) -> dict[str, Any]:
+    """Return the field with the prompts of a completion. Raises RpcError: they are neither texts nor tokens."""
+    if not _has_tokens(given, "prompt"):
+        return {"prompts": given.take_texts("prompt")[0]}
+    value = given["prompt"]
+    lists = value if isinstance(value[0], list) else [value]
+    if not all(isinstance(each, list) and all(type(token) is int and 0 <= token < 2**32 for token in each) for each in lists):
+        raise invalid("prompt: has neither texts alone nor tokens alone, which are numbers")
+    return {"token_prompts": [pb.TokenPrompt(tokens=each) for each in lists]}
 
 
 def chat_message(name: str, value: object, kinds: Sequence[str] = ("text",)) -> pb.ChatMessage:
@@ -512,7 +526,7 @@ API = Api(
     error_body,
     names={
         "contents": "input",
-        "prompts": "prompt",
+        **dict.fromkeys(("prompts", "token_prompts"), "prompt"),
         "template_variables": "chat_template_kwargs",
         **OPTION_NAMES,
     },

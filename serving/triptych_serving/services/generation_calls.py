@@ -49,6 +49,7 @@ class GenerationQuery:
         messages = [astuple(message) for message in request.messages]
         inputs = (
             list(request.prompts),
+            [list(prompt) for prompt in request.token_prompts],
             messages,
             list(request.images),
             request.rows,

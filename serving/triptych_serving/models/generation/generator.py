@@ -19,6 +19,7 @@ from triptych_serving.models.capabilities import describe
 from triptych_serving.models.decode_model import DecodeModel, DecodeModelOptions
 from triptych_serving.models.generation.chat import ChatEncoder, ChatTemplate, check_messages, check_variables
 from triptych_serving.models.generation.options import (
+    INPUTS,
     GenerationRequest,
     ResolvedGeneration,
     check_functions,
@@ -89,7 +90,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
         """
         check_functions(request)
         resolved = resolve_generation(request, self.manifest, self.context, self._engine_options.slots)
-        prompts = max(1, len(request.prompts) + len(request.images))
+        prompts = max(1, len(request.prompts) + len(request.token_prompts) + len(request.images))
         check_characters(request.field, request.characters, self._limits)
         RowLimit(resolved.search.slots, resolved.max_tokens, self._limits).check(request.field, prompts)
         self._check_results(request, resolved, prompts)
@@ -211,6 +212,8 @@ class Generator(DecodeModel[PromptLaneFactory]):
         check_results("top_logprobs", size, f"{tokens:,} tokens", self._limits, "lower top_logprobs, n or max_tokens")
 
     def _prepare_steps(self, request: GenerationRequest, resolved: ResolvedGeneration) -> Steps[PreparedGeneration]:
+        if len(given := [name for name in INPUTS if getattr(request, name)]) > 1:
+            raise InvalidInputError(given[0], f"are set beside {given[1]}; send one of them")
         if request.template_variables and not request.messages:
             raise InvalidInputError("template_variables", "apply to messages only")
         resolved = replace(resolved, grammar=self._grammar(request.ruling_field, request.grammar()))
@@ -224,11 +227,13 @@ class Generator(DecodeModel[PromptLaneFactory]):
             ids = self._encode(f"prompts[{index}]", text)
             yield
             prompts.append(self._prompt(f"prompts[{index}]", ids, text if request.echo else None, request, resolved))
+        for index, tokens in enumerate(request.token_prompts):
+            ids = self._check_tokens(field := f"token_prompts[{index}]", tokens)
+            prompts.append(self._prompt(field, ids, self.tokenizer.decode(ids) if request.echo else None, request, resolved))
+            yield
         return PreparedGeneration(tuple(prompts))
 
     def _encode_chat(self, request: GenerationRequest) -> list[int]:
-        if request.prompts:
-            raise InvalidInputError("messages", "are set beside prompts; send one of them")
         if request.echo:
             raise InvalidInputError("echo", "does not apply to messages")
         if self.chat is None:
@@ -245,6 +250,11 @@ class Generator(DecodeModel[PromptLaneFactory]):
         self._check_text(field, text)
         [encoding] = self.tokenizer.encode_batch_fast([text])  # releases the GIL
         return self._with_start_token(field, list(encoding.ids))
+
+    def _check_tokens(self, field: str, tokens: Sequence[int]) -> list[int]:
+        if tokens and (largest := max(tokens)) >= (size := self.manifest.vocabulary_size):
+            raise InvalidInputError(field, f"{largest:,} is not a token of the model, whose tokens are 0 to {size - 1:,}")
+        return self._with_start_token(field, list(tokens))
 
     def _with_start_token(self, field: str, ids: list[int]) -> list[int]:
         if not ids and self.manifest.tokens.start is None:

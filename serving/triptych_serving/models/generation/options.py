@@ -24,6 +24,7 @@ CHAT_WORK = 4_000  # of a message: a template may be slow, and many empty messag
 RULES_WORK = 40_000  # of a JSON schema or a regular expression
 FOREIGN = ("coverage_penalty", "target_prefix", "return_alignment", "split_sentences")  # options of translations alone
 FOREIGN_TO_IMAGES = (*FOREIGN, "suppress_sequences", "min_length", "max_length")
+INPUTS = ("images", "messages", "token_prompts", "prompts")  # fields, of which a request has one
 SAMPLING = ("sampling_topk", "sampling_topp", "sampling_minp", "sampling_temperature")
 NAMES = {"options.max_length": "max_tokens", "options.num_hypotheses": "n"}
 
@@ -33,6 +34,7 @@ class GenerationRequest:
     """Prompts, a chat or images, and the options of `triptych.v1.GenerateRequest`; None is the model's default."""
 
     prompts: Sequence[str] = ()
+    token_prompts: Sequence[Sequence[int]] = ()
     messages: Sequence[ChatMessage] = ()
     images: Sequence[bytes] = ()  # files, to be completed
     rows: int | None = None  # of pixels of each image to keep
@@ -50,9 +52,10 @@ class GenerationRequest:
 
     @property
     def characters(self) -> int:
-        """Length of all texts."""
+        """Length of all texts; a token counts as a character."""
         tools = sum(len(tool.name) + len(tool.description) + len(tool.parameters) for tool in self.tools)
-        return sum(map(len, self.prompts)) + sum(message.characters for message in self.messages) + tools
+        prompts = sum(map(len, (*self.prompts, *self.token_prompts)))
+        return prompts + sum(message.characters for message in self.messages) + tools
 
     @property
     def offered(self) -> Sequence[Tool]:
@@ -91,7 +94,7 @@ class GenerationRequest:
     @property
     def field(self) -> str:
         """The field with the inputs."""
-        return "images" if self.images else "messages" if self.messages else "prompts"
+        return next((name for name in INPUTS if getattr(self, name)), "prompts")
 
 
 @dataclass(frozen=True)

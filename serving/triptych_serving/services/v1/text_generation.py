@@ -52,10 +52,11 @@ class TextGenerationServicer(text_generation_pb2_grpc.TextGenerationServiceServi
 
 
 def _request_from(request: pb.GenerateRequest | pb.GenerateStreamRequest) -> GenerationRequest:
-    if not request.prompts and not request.messages:
+    if not request.prompts and not request.token_prompts and not request.messages:
         raise InvalidInputError("prompts", "there are neither prompts nor messages")
     return GenerationRequest(
         prompts=list(request.prompts),
+        token_prompts=[list(prompt.tokens) for prompt in request.token_prompts],
         messages=[_message_from(message) for message in request.messages],
         options=options_from(request.options),
         max_tokens=optional_from(request, "max_tokens"),
