@@ -33,6 +33,7 @@ from triptych_serving.server import Server
 from triptych_serving.services.generation_calls import GenerationQuery
 
 from ..fixtures.decoders import decoder_source, greedy
+from ..fixtures.sentences import SENTENCES
 from ..fixtures.toy import TEXT_GENERATION_MODELS
 from .support.in_process import Pace, options_of, serving
 from .support.processes import PATIENCE_SECONDS, eventually
@@ -330,6 +331,20 @@ def test_prompts_may_be_tokens(served: Served, openai_client: openai.OpenAI) -> 
         both = pb.GenerateRequest(prompts=["a"], token_prompts=[pb.TokenPrompt(tokens=[5])])
         with pytest.raises(grpc.RpcError, match="token_prompts: are set beside prompts; send one of them"):
             text_generation_pb2_grpc.TextGenerationServiceStub(channel).Generate(both)
+
+
+def test_ends_may_be_ignored(served: Served, openai_client: openai.OpenAI) -> None:
+    def ask(text: str, **more: Any) -> Any:
+        return openai_client.completions.create(model="llama", prompt=text, temperature=0, max_tokens=40, extra_body=more)
+
+    texts = [text for text in SENTENCES[:40] if ask(text).choices[0].finish_reason == "stop"]
+    assert texts
+    for text in texts[:3]:
+        whole = ask(text, ignore_eos=True)
+        assert whole.usage.completion_tokens == 40
+        assert whole.choices[0].text == ask(text, min_tokens=40).choices[0].text
+    with pytest.raises(openai.BadRequestError, match="ignore_eos: needs max_tokens"):
+        openai_client.completions.create(model="llama", prompt="x", extra_body={"ignore_eos": True})
 
 
 def test_openai_chat(served: Served, openai_client: openai.OpenAI) -> None:

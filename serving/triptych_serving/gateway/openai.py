@@ -49,7 +49,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "verbosity": ("medium",),
     "web_search_options": (),
     # Those of other servers.
-    **dict.fromkeys(("ignore_eos", "include_stop_str_in_output", "use_beam_search", "continue_final_message"), (False,)),
+    **dict.fromkeys(("include_stop_str_in_output", "use_beam_search", "continue_final_message"), (False,)),
     **dict.fromkeys(("guided_grammar", "grammar", "ebnf", "regex", "json_schema"), ("",)),
     **dict.fromkeys(("bad_words", "allowed_token_ids"), ([],)),
     "repeat_penalty": (1,),
@@ -339,6 +339,10 @@ def generation_fields(given: Json) -> dict[str, Any]:
     if isinstance(seed := given.get("seed"), int) and -(2**63) <= seed < 0:  # other servers take signed ones, -1 for none
         given["seed"] = None if seed == -1 else seed + 2**64
     options = given.take_given(OPTIONS)
+    if given.take("ignore_eos", bool, False):  # benchmarks send it, for texts of equal lengths
+        if "max_tokens" not in values:
+            raise invalid("ignore_eos: needs max_tokens")
+        options["min_length"] = values["max_tokens"]
     if given.get("temperature") is not None:
         temperature = given.take("temperature", float)
         if temperature == 0:
