@@ -77,7 +77,8 @@ TASKS: Mapping[str, str] = {
 }
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16}  # of pixels or audio
 COPIED = ("cls", "logits", "start", "end")  # outputs that no added node computes
-COUNTED_FROM_PAD = ("roberta", "xlm-roberta", "camembert", "mpnet")  # their first position is the padding id + 1
+# Types whose first position is the padding id + 1.
+COUNTED_FROM_PAD = "roberta xlm-roberta camembert mpnet roberta-prelayernorm xlm-roberta-xl data2vec-text ibert longformer xmod"
 
 
 def task_of(folder: Folder, files: Mapping[str, OnnxFile]) -> str:
@@ -90,6 +91,14 @@ def task_of(folder: Folder, files: Mapping[str, OnnxFile]) -> str:
         return TEXT_EMBEDDING
     named = (task for suffix, task in TASKS.items() if folder.architecture.endswith(suffix))
     return next((task for task in named if takes_texts or task == IMAGE_CLASSIFICATION), "")
+
+
+def _size(folder: Folder, *names: str) -> int:
+    """Return the first of these members that config.json has. Raises SourceError: it has none, or no number."""
+    found = next((folder.config[name] for name in names if folder.config.get(name) is not None), None)
+    if not isinstance(found, int):
+        raise folder.config_error(f"{names[0]}: {found!r:.40}, expected a number; add that of the ONNX file's model")
+    return found
 
 
 class OnnxEncoder(ABC):
@@ -183,25 +192,25 @@ class OnnxTextEncoder(OnnxEncoder):
             remedy = "remove it, and let requests name dimensions"
             raise SourceError(f"{folder.path / MODEL_FILE}: truncate_dim is not supported beside an ONNX file; {remedy}")
         self.labels = read_labels(folder) if self.task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION) else ()
-        vocabulary = folder.config["vocab_size"]
+        vocabulary = _size(folder, "vocab_size")
         self.form = TextForm(
             self.task,
             self.special.pad,
-            folder.config["hidden_size"] if "hidden_size" in folder.config else folder.config["dim"],
+            _size(folder, "hidden_size", "dim", "d_model"),
             sorted(absent_ids(self.tokenizer, vocabulary)),
             independent=self.task == TEXT_CLASSIFICATION and is_independent(folder, len(self.labels)),
-            first_position=self.special.pad + 1 if folder.model_type in COUNTED_FROM_PAD else 0,
+            first_position=self.special.pad + 1 if folder.model_type in COUNTED_FROM_PAD.split() else 0,
         )
         sizes = [fixed_sizes(file.model) for file in files.values()]
         self.most_rows = min((rows for rows, _ in sizes if rows), default=0)
-        positions = folder.config["max_position_embeddings"] - self.form.first_position
+        positions = _size(folder, "max_position_embeddings") - self.form.first_position
         limits = [positions, self.settings.max_tokens or positions, *(length for _, length in sizes if length)]
         self.max_tokens = min(limits)
         self.rows_form = RowForm(vocabulary, self.max_tokens, self.special.mask if self.task == FILL_MASK else None)
         self.has_vectors = True
 
     def describe(self) -> Description:
-        rows = {"longest text (tokens)": self.max_tokens, "vocabulary": self.rows_form.vocabulary_size}
+        rows: dict[str, Any] = {"longest text (tokens)": self.max_tokens, "vocabulary": self.rows_form.vocabulary_size}
         if self.labels:
             rows["labels"] = ", ".join(self.labels)
         return Description("A model that was imported from ONNX files; its graphs are unchanged.", rows)

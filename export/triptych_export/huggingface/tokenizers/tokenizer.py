@@ -69,7 +69,12 @@ def text_tokenizer(folder: Folder) -> Tokenizer:
     Raises:
         SourceError: there is no tokenizer in the folder, or one that cannot be used.
     """
-    family = _family(folder)
+    try:
+        family = _family(folder)
+    except SourceError:  # of ONNX files of other families, whose tokenizer.json may say all
+        if not folder.has(FAST) or _adds_nothing(fast_tokenizer(folder, read_special_tokens(folder))):
+            raise
+        family = OTHER
     tokens = _special_tokens(folder, family)
     tokenizer = fast_tokenizer(folder, tokens) if folder.has(FAST) else family.make(folder, tokens)
     if _adds_nothing(tokenizer) and not _is_generic(folder):
@@ -334,6 +339,7 @@ FAMILIES = {
     "PegasusTokenizer": Family(_pegasus, {**PLAIN, "mask_token": "<mask_2>"}),
     **dict.fromkeys(("T5Tokenizer", "MT5Tokenizer"), Family(_t5, PLAIN)),
 }
+OTHER = Family(_only_fast, {})
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend", "GPT2Tokenizer", "GPT2TokenizerFast")
 GPT2_CLASSES = ("GPT2Tokenizer", "CodeGenTokenizer")
 GPT2_MODELS = ("gpt2", "gpt_neo", "gptj", "codegen", "opt")  # whose tokenizers are of these classes

@@ -186,6 +186,30 @@ def test_long_texts_of_a_file_are_bounded_by_the_memory(tmp_path: Path) -> None:
         assert (model.manifest.limits.max_tokens, model.manifest.pair_bytes) == (2_000, 24)
 
 
+def test_an_encoder_of_another_family_has_the_tokens_of_its_tokenizer_file(tmp_path: Path) -> None:
+    path = encoder(tmp_path / "files", "labels")
+    config, classes = path.parent / "config.json", path.parent / "tokenizer_config.json"
+    write_json(classes, {"tokenizer_class": "FunnelTokenizer", "model_input_names": ["input_ids"]})
+    edit_json(config, model_type="funnel", hidden_size=None, d_model=WIDTH)
+    with closing(load(path, tmp_path)) as model:
+        [best, *_] = model.run(TEXT_CLASSIFICATION_TASK, ["one two"])[0].labels
+    assert best.index == np.argmax(original(path, "one two")["logits"][0])
+    edit_json(config, max_position_embeddings=None)
+    with pytest.raises(SourceError, match=r"config\.json: max_position_embeddings: None, expected a number; add that of"):
+        exported(path, tmp_path)
+    edit_json(config, max_position_embeddings=32)
+    edit_json(path.parent / "tokenizer.json", post_processor=None)
+    with pytest.raises(SourceError, match="no tokenizer is known for 'FunnelTokenizer' or 'funnel'"):
+        exported(path, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "data2vec-text", "longformer"])
+def test_positions_counted_from_the_padding_bound_the_texts(kind: str, tmp_path: Path) -> None:
+    path = encoder(tmp_path / "files", "hidden")
+    edit_json(path.parent / "config.json", model_type=kind)
+    assert read_manifest(exported(path, tmp_path)).limits.max_tokens == 32 - 1
+
+
 def test_dense_layers_beside_a_file_are_refused(tmp_path: Path) -> None:
     path = encoder(tmp_path / "files", "hidden")
     write_pooling(path.parent, {"pooling_mode": "mean"}, "Dense")
