@@ -48,12 +48,14 @@ class TextRunner(Runner):
 
     Args:
         vocabulary: its size; no mask has more candidates.
+        most_rows: that the graph takes; 0: any number.
     """
 
-    def __init__(self, session: Session, tokens: TextTokens, vocabulary: int) -> None:
+    def __init__(self, session: Session, tokens: TextTokens, vocabulary: int, most_rows: int = 0) -> None:
         self._session = session
         self._tokens = tokens
         self._vocabulary = vocabulary
+        self._most_rows = most_rows
         self._takes_places = "places" in session.inputs
 
     def warm_up(self) -> None:
@@ -61,6 +63,7 @@ class TextRunner(Runner):
         places = np.array([1] if self._takes_places else [], np.int64)
         outputs = tuple(name for name in self._session.outputs if name != LOG_PROBABILITIES)
         rows = [TextRow(ids[:length], np.zeros(length, np.int32), outputs, places[: length - 1]) for length in (1, 2)]
+        rows = rows[-1:] if self._most_rows == 1 else rows
         self.run(self.prepare([Item(row, len(row.ids)) for row in rows]))
 
     def prepare(self, items: Sequence[Item]) -> TextBatch:

@@ -48,7 +48,7 @@ class TextModel(EncoderModel):
             options = replace(options, limits=batches)
         runners = GraphRunners(
             manifest.hidden_size,
-            lambda session: TextRunner(session, tokens, vocabulary),
+            lambda session: TextRunner(session, tokens, vocabulary, manifest.limits.max_rows),
             lambda limits, session: text_plan(limits, most, vocabulary, session),
             lambda replicas: DeviceTextRunner(replicas, tokens.pad),
             manifest.causal_head,

@@ -168,6 +168,15 @@ def test_heads_give_the_probabilities_of_their_logits(tmp_path: Path) -> None:
             model.close()
 
 
+def test_masks_are_filled_by_a_file_for_one_text_at_once(tmp_path: Path) -> None:
+    path = encoder(tmp_path / "files", "words", (1, "T"))
+    with closing(load(path, tmp_path)) as model:
+        texts = ["one [MASK] two", "[MASK] three"]
+        for text, result in zip(texts, model.run(FILL_MASK_TASK, texts, top_k=1), strict=True):
+            place = tokenizer().encode(text).tokens.index("[MASK]")
+            assert result.masks[0].candidates[0].token == original(path, text)["logits"][0, place].argmax()
+
+
 def test_one_label_has_the_sigmoid_of_its_logit(tmp_path: Path) -> None:
     """Import the folder of a CrossEncoder, which has the modules of an encoder."""
     path = encoder(tmp_path / "one", "labels", label_count=1)
