@@ -10,12 +10,12 @@ import onnx
 import onnxruntime
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_cli.encoders.tensors import command as infer
 from triptych_client.tensors import INFER, infer_request
-from triptych_export.errors import SourceError
+from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import tensors
 from triptych_export.huggingface.checkpoint.weights import open_weights
@@ -166,6 +166,27 @@ def test_heads_give_the_probabilities_of_their_logits(tmp_path: Path) -> None:
     finally:
         for model in models.values():
             model.close()
+
+
+@pytest.mark.parametrize("rows", ["B", 1])
+def test_answers_that_depend_on_padding_need_a_file_for_one_text_at_once(rows: Any, tmp_path: Path) -> None:
+    path = encoder(tmp_path / "files", "labels", (rows, "T"))
+    model = onnx.load(path)
+    [inside] = [node for node in model.graph.node if node.op_type == "Cast"]
+    inside.CopyFrom(helper.make_node("CastLike", ["ones", "rows"], ["inside"]))  # padding counts as text does
+    model.graph.node.insert(0, helper.make_node("Add", ["input_ids", "one"], ["next"]))
+    model.graph.node.insert(1, helper.make_node("Div", ["next", "next"], ["ones"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(1), "one"))
+    model.opset_import[0].version = 15
+    onnx.save(model, path)
+    if rows == 1:
+        with closing(load(path, tmp_path)) as served:
+            assert served.run(TEXT_CLASSIFICATION_TASK, ["one two"])
+    else:
+        with pytest.raises(
+            ParityError, match=r"answer depends on the rows or the padding .* again with a first dimension of 1"
+        ):
+            exported(path, tmp_path)
 
 
 def test_masks_are_filled_by_a_file_for_one_text_at_once(tmp_path: Path) -> None:
