@@ -78,7 +78,10 @@ TASKS: Mapping[str, str] = {
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16}  # of pixels or audio
 COPIED = ("cls", "logits", "start", "end")  # outputs that no added node computes
 # Types whose first position is the padding id + 1.
-COUNTED_FROM_PAD = "roberta xlm-roberta camembert mpnet roberta-prelayernorm xlm-roberta-xl data2vec-text ibert longformer xmod"
+COUNTED_FROM_PAD = (
+    *("roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "camembert"),
+    *("mpnet", "data2vec-text", "ibert", "longformer", "xmod"),
+)
 
 
 def task_of(folder: Folder, files: Mapping[str, OnnxFile]) -> str:
@@ -205,7 +208,7 @@ class OnnxTextEncoder(OnnxEncoder):
             _size(folder, "hidden_size", "dim", "d_model"),
             sorted(absent_ids(self.tokenizer, vocabulary)),
             independent=self.task == TEXT_CLASSIFICATION and is_independent(folder, len(self.labels)),
-            first_position=self.special.pad + 1 if folder.model_type in COUNTED_FROM_PAD.split() else 0,
+            first_position=self.special.pad + 1 if folder.model_type in COUNTED_FROM_PAD else 0,
         )
         sizes = [fixed_sizes(file.model) for file in files.values()]
         self.most_rows = min((rows for rows, _ in sizes if rows), default=0)
