@@ -27,6 +27,7 @@ from triptych_serving.services.oip.tensors import (
     encode,
     own_values,
     raw_contents,
+    shape_of,
     texts_of,
 )
 
@@ -103,12 +104,10 @@ def response_to(
 
 
 def _array(tensor: InferInputTensor, raw: bytes | None) -> Array:
-    name, shape = tensor.name, tuple(tensor.shape)
+    name, shape = tensor.name, shape_of(tensor)
     check_parameters(tensor)
     if tensor.datatype not in NUMPY:
         raise InvalidInputError(name, f"its datatype is {tensor.datatype!r:.40}, must be one of {', '.join(NUMPY)}")
-    if min(shape, default=1) < 0:
-        raise InvalidInputError(name, f"shape {list(shape)[:8]} has a negative size")
     kind, count = np.dtype(NUMPY[tensor.datatype]), prod(shape)
     values: Any
     if tensor.datatype == BYTES:

@@ -27,6 +27,7 @@ CONTENTS: Mapping[str, str] = {
     BYTES: "bytes_contents",
 }
 MAX_ELEMENTS = 16_384  # of one input; more than a queue accepts by default
+MAX_RANK = 64  # dimensions, as numpy has at most; the product of many large ones would take minutes
 Buffer = bytes | bytearray | memoryview
 _LENGTH = struct.Struct("<I")
 
@@ -62,14 +63,14 @@ def inputs_from(request: pb.ModelInferRequest, specs: Sequence[InputSpec]) -> In
     """
     _check_names([tensor.name for tensor in request.inputs], specs)
     raw = raw_contents(request)
-    shapes = {tensor.name: tuple(tensor.shape) for tensor in request.inputs}
+    ranks = {tensor.name: len(tensor.shape) for tensor in request.inputs}
     elements = {tensor.name: elements_of(tensor, contents) for tensor, contents in zip(request.inputs, raw, strict=True)}
     first = next((spec.name for spec in specs if spec.name in elements), "")
     count = len(elements[first]) if first else 0
     for name, own in elements.items():
         if len(own) != count:
             raise InvalidInputError(name, f"it has {len(own):,} elements, {first} has {count:,}")
-    return InputTensors(len(shapes.get(first, ())) == 2, elements)
+    return InputTensors(ranks.get(first) == 2, elements)
 
 
 def count_of(name: str, shape: Sequence[int]) -> int:
@@ -80,8 +81,16 @@ def count_of(name: str, shape: Sequence[int]) -> int:
     """
     if not shape or len(shape) > 2 or tuple(shape[1:]) not in ((), (1,)):
         raise InvalidInputError(name, f"shape {_format(shape)} is not [n] or [n, 1]")
-    _check_count(name, shape)
-    return shape[0]
+    return _check_count(name, shape)
+
+
+def shape_of(tensor: InferInputTensor) -> tuple[int, ...]:
+    """Return the shape of an input. Raises InvalidInputError: it has too many dimensions, or a negative size."""
+    if (rank := len(tensor.shape)) > MAX_RANK:
+        raise InvalidInputError(tensor.name, f"its shape has {rank:,} dimensions, must have at most {MAX_RANK}")
+    if min(tensor.shape, default=1) < 0:
+        raise InvalidInputError(tensor.name, f"shape {_format(tensor.shape)} has a negative size")
+    return tuple(tensor.shape)
 
 
 def unpack(name: str, raw: bytes, count: int) -> list[bytes]:
@@ -198,8 +207,7 @@ def elements_of(tensor: InferInputTensor, raw: bytes | None) -> Sequence[bytes]:
 
 def texts_of(tensor: InferInputTensor, raw: bytes | None) -> list[str]:
     """Decode a BYTES tensor of any shape. Raises InvalidInputError: its shape and contents do not fit, or are not UTF-8."""
-    _check_count(tensor.name, tensor.shape)
-    count = prod(tensor.shape)
+    count = _check_count(tensor.name, shape_of(tensor))
     elements = own_values(tensor, count) if raw is None else unpack(tensor.name, raw, count)
     return [_decode(f"{tensor.name}[{index}]", element) for index, element in enumerate(elements)]
 
@@ -216,9 +224,10 @@ def own_values(tensor: InferInputTensor, count: int) -> Sequence[Any]:
     return values
 
 
-def _check_count(name: str, shape: Sequence[int]) -> None:
+def _check_count(name: str, shape: Sequence[int]) -> int:
     if not 1 <= (count := prod(shape)) <= MAX_ELEMENTS:
         raise InvalidInputError(name, f"shape {_format(shape)} has {count:,} elements, must have 1 to {MAX_ELEMENTS:,}")
+    return count
 
 
 def _decode(field: str, element: bytes) -> str:

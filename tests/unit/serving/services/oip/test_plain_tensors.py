@@ -11,7 +11,7 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.rpc.active_calls import ModelLeases
 from triptych_serving.rpc.call_context import CallContext, Observers, current_call
 from triptych_serving.rpc.limits import MessageLimit
-from triptych_serving.services.oip.plain_tensors import infer_tensors
+from triptych_serving.services.oip.plain_tensors import infer_tensors, inputs_from
 
 
 class Model:
@@ -45,3 +45,20 @@ def test_a_model_is_in_use_while_its_images_are_decoded() -> None:
         asyncio.run(infer())
     assert model.in_use
     assert not leases._held
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "problem"),
+    [
+        ([2**63 - 1] * 5_000, "its shape has 5,000 dimensions, must have at most 64"),
+        ([-2, -3], r"shape \[-2, -3\] has a negative size"),
+    ],
+)
+def test_shapes_that_no_tensor_has_are_rejected(datatype: str, raw: bool, shape: Sequence[int], problem: str) -> None:
+    """The product of thousands of sizes would take minutes, and is too long for a message."""
+    tensor = pb.ModelInferRequest.InferInputTensor(name="x", datatype=datatype, shape=shape)
+    request = pb.ModelInferRequest(inputs=[tensor], raw_input_contents=[b""] if raw else [])
+    with pytest.raises(InvalidInputError, match=f"x: {problem}"):
+        inputs_from(request, ("x",))
