@@ -53,7 +53,7 @@ class _Decoder(json.JSONDecoder):
     """Decodes to strings with spans, and members in order including repeated names."""
 
     def __init__(self) -> None:
-        super().__init__(object_pairs_hook=_Members, strict=False)
+        super().__init__(object_pairs_hook=_Members, parse_int=float, strict=False)  # int has a limit of digits
         self.parse_string = _string
         self.scan_once = json.scanner.py_make_scanner(self)  # type: ignore[attr-defined]
 

@@ -36,6 +36,11 @@ def test_only_the_strings_change() -> None:
     )
 
 
+def test_a_number_may_have_any_length() -> None:
+    number = "1" * 5_000  # more digits than Python makes an int of
+    assert translated("json", f'[{number}, -{number}, "Some text"]', "Ein Text") == f'[{number}, -{number}, "Ein Text"]'
+
+
 @pytest.mark.parametrize(
     ("keys", "skipped", "found"),
     [
