@@ -11,7 +11,7 @@ from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, IMAGE_GENERAT
 from triptych_serving.errors import InvalidInputError, OverloadedError, TooLargeError
 from triptych_serving.rpc.call_context import CallContext, GrpcContext, MethodType, is_background
 from triptych_serving.rpc.descriptors import ATTENTION_SERVICE, INFERENCE_SERVICE, SERVICE_BY_CAPABILITY
-from triptych_serving.rpc.wire import Lists, LongListError, check_lists
+from triptych_serving.rpc.wire import FIELDS, Lists, LongListError, check_lists
 from triptych_serving.scheduling.admission import QueueLimits
 
 RETRY_SECONDS = 0.5  # a client knows better than the server when one of its own calls ends
@@ -120,8 +120,10 @@ class MessageLimit:
             check_lists(message, lists, self.elements)
         except LongListError as error:
             most = f"at most {self.elements:,} can wait (--max-queue-rows)"
-            problem = f"at least {self.elements + 1:,} elements in one request, {most}"
-            raise InvalidInputError(str(error), f"{problem}; send fewer") from None
+            problem = f"at least {self.elements + 1:,} elements in one request, {most}; send fewer"
+            if not error.args:
+                problem = f"more than {FIELDS * self.elements:,} fields in one message; send each once"
+            raise InvalidInputError(str(error) or "request", problem) from None
 
     def check_response(self, size: int) -> None:
         """Reject an oversized response; `size` in bytes. Raises TooLargeError: above the limit."""

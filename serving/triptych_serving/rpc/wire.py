@@ -23,11 +23,12 @@ class ListField(NamedTuple):
 Lists = Mapping[int, ListField]  # by field number
 NO_LISTS: Mapping[str, Lists] = {}
 DEEPEST = 100  # messages within each other: the parser rejects more
+FIELDS = 32  # of a message, for each element that a list may have: to skip one takes longer than to parse it
 Parts = list[bytes]  # a serialized message in pieces: a large one is never held as a message object
 
 
 class LongListError(Exception):
-    """A list has too many elements; the message is its path, such as `options.target_prefix`."""
+    """A list has too many elements; the message is its path, such as `options.target_prefix`, or empty for all fields."""
 
 
 def nested(number: int, parts: Iterable[bytes]) -> Parts:
@@ -73,12 +74,12 @@ def lists_of(descriptor: Descriptor, outer: Mapping[str, Lists] = NO_LISTS) -> L
 
 
 def check_lists(message: bytes, lists: Lists, most: int) -> None:
-    """Check that each list has at most `most` elements, and all of them four times as many.
+    """Check that each list has at most `most` elements, all of them four times as many, and the message FIELDS times as many.
 
     Packed numbers are not counted, as they take little memory. What is no valid message is left to the parser.
 
     Raises:
-        LongListError: a list has more.
+        LongListError: a list has more, or the message has more fields, such as one that is repeated although it is no list.
     """
     if len(message) > 2 * most:  # an element has at least two bytes
         _Scan(message, most).scan(0, len(message), lists, "")
@@ -90,11 +91,15 @@ class _Scan:
     def __init__(self, message: bytes, most: int) -> None:
         self._message, self._most = message, most
         self._left = 4 * most
+        self._fields = FIELDS * most
 
     def scan(self, place: int, end: int, lists: Lists, path: str, depth: int = 0) -> None:
         counts, groups = dict.fromkeys(lists, 0), 0
         while place < end:
             tag, place = self._varint(place)
+            self._fields -= 1
+            if self._fields < 0:
+                raise LongListError
             if tag & 7 == BYTES:
                 size, start = self._varint(place)
                 place = start + size

@@ -145,6 +145,7 @@ def test_json_with_many_values_is_rejected_before_it_is_parsed(monkeypatch: pyte
     ("codec", "data", "problem"),
     [
         ("proto", b"\x0a\0" * 6, r"contents: at least 6 elements in one request, at most 5 can wait \(--max-queue-rows\)"),
+        ("proto", b"\x12\0" * 161, "request: more than 160 fields in one message; send each once"),
         ("json", b'{"contents": ["", "", "", "", "", ""]}', "body: more than 9 strings"),
         ("proto", b"\xff", "not a TranslateRequest"),
         ("json", b"[", "body: not JSON: Expecting value"),

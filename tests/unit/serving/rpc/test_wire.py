@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from triptych.inference import open_inference_pb2 as oip
 from triptych.v1 import embedding_pb2, text_generation_pb2, translation_pb2
-from triptych_serving.rpc.wire import CHUNK, LongListError, check_lists, chunks, join, lists_of, nested
+from triptych_serving.rpc.wire import CHUNK, FIELDS, LongListError, check_lists, chunks, join, lists_of, nested
 
 MOST = 100
 Options = translation_pb2.DecodingOptions
@@ -44,6 +44,15 @@ def test_a_long_list_is_named(make: Any, path: str) -> None:
 def test_what_is_no_message_is_left_to_the_parser(tail: bytes) -> None:
     message = translation_pb2.TranslateRequest(contents=["a" * 300]).SerializeToString() + tail
     check_lists(message, lists_of(translation_pb2.TranslateRequest.DESCRIPTOR), MOST)
+
+
+@pytest.mark.parametrize("field", [b"\x0a\x00", b"\x78\x00", b"\xfb\x7f\xfc\x7f"], ids=["text", "number", "unknown group"])
+def test_fields_that_are_no_lists_are_counted(field: bytes) -> None:
+    """Millions of them would take seconds."""
+    lists = lists_of(oip.ModelInferRequest.DESCRIPTOR)
+    check_lists(field * (FIELDS * MOST // 2), lists, MOST)
+    with pytest.raises(LongListError, match=r"^$"):
+        check_lists(field * (FIELDS * MOST + 1), lists, MOST)
 
 
 @pytest.mark.parametrize("around", [("\xfb\x7f\xfc\x7f", ""), ("\xfb\x7f\x0a\x00", "\x0a\x00\xfc\x7f")], ids=["empty", "full"])
