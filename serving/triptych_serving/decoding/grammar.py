@@ -25,7 +25,10 @@ LIMITS = LLParserLimits(
 )
 # What those limits do not bound: time and memory of some rules.
 MOST_REPEATS = 2_500  # of parts that repeat themselves: (a{50}){50}
+MOST_OPTIONAL = 1_000  # parts that may be empty: of n in a row, memory and time grow with the square of n
 MOST_MULTIPLE = 10_000  # product of all `multipleOf`, as integers
+# Expressions that one text must match, such as those in `allOf`: time and memory grow with the power of their number.
+MOST_AT_ONCE = 8
 # Numbers of schemas become floats and then integers of 64 bits; near the lowest one the library ends the process.
 LEAST_NUMBER, MOST_NUMBER = 1 - 2**63, 2**63 - 1
 SLOW_SECONDS, MOST_SLOW = 0.05, 3  # CPU time of a slow token, and number of them that a text may have
@@ -36,8 +39,10 @@ WHITE_SPACE = r" |\n {0,16}"
 # Members of a schema. Where an object may have other properties than those listed, small models write them without end.
 DATA = ("const", "default", "enum", "examples")  # no schemas
 BY_NAME = ("properties", "patternProperties", "$defs", "definitions")  # map names to schemas
-IN_PLACE = frozenset(("properties", "$ref", "anyOf", "oneOf"))  # describe the same object
+IN_PLACE = frozenset(("$ref", "anyOf", "oneOf"))  # describe the same value, as allOf does
 CONDITIONS = ("not", "if")
+EXPRESSIONS = ("pattern", "format")
+WITH_EXPRESSIONS = frozenset((*EXPRESSIONS, "properties", "patternProperties", "additionalProperties", "items", "prefixItems"))
 OTHERS = ("additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties", "minProperties")
 
 
@@ -170,6 +175,7 @@ class GrammarCompiler:
 def _check_schema(field: str, schema: object) -> None:
     """Reject a schema that would take too long, or that would change how JSON is written. Raises InvalidInputError."""
     parts, expressions, multiple = [("", schema)], list[str](), 1.0
+    count, combined = 0, 0  # expressions, also of formats; schemas that others of the same value are combined with
     while parts:
         name, part = parts.pop()
         if isinstance(part, list):
@@ -182,6 +188,11 @@ def _check_schema(field: str, schema: object) -> None:
         parts += part.items()
         if "x-guidance" in part:
             raise InvalidInputError(field, "x-guidance is not supported; leave it out")
+        count += sum(name in part for name in EXPRESSIONS)
+        combined += max(0, _schemas_in_place(part) + (not WITH_EXPRESSIONS.isdisjoint(part)) - 1)
+        if count > MOST_AT_ONCE <= combined:
+            problem = f"it combines more than {MOST_AT_ONCE} schemas, in allOf for instance, beside as many patterns or formats"
+            raise InvalidInputError(field, f"{problem}; write them as fewer schemas")
         expressions += [each for each in (part.get("pattern"), *(part.get("patternProperties") or ())) if isinstance(each, str)]
         if isinstance(step := part.get("multipleOf"), int | float) and step:
             number = Decimal(repr(step)).normalize().as_tuple()
@@ -207,8 +218,7 @@ def _close_objects(schema: object) -> None:
         for name, value in part.items():
             if name not in DATA:
                 parts += value.values() if name in BY_NAME and isinstance(value, dict) else [value]
-        several = len(part["allOf"]) if isinstance(part.get("allOf"), list) else 0
-        if several + len(part.keys() & IN_PLACE) > 1 or not part.keys().isdisjoint(CONDITIONS):
+        if _schemas_in_place(part) + ("properties" in part) > 1 or not part.keys().isdisjoint(CONDITIONS):
             return
         listed, required = part.get("properties"), part.get("required", [])
         readable = isinstance(listed, dict) and isinstance(required, list)
@@ -216,6 +226,11 @@ def _close_objects(schema: object) -> None:
             objects.append(part)
     for part in objects:
         part["additionalProperties"] = False
+
+
+def _schemas_in_place(part: dict[str, Any]) -> int:
+    """Count the schemas inside of a schema that describe the same value."""
+    return (len(part["allOf"]) if isinstance(part.get("allOf"), list) else 0) + len(part.keys() & IN_PLACE)
 
 
 def _is_exact(name: str, number: float) -> bool:
@@ -226,13 +241,17 @@ def _is_exact(name: str, number: float) -> bool:
 
 
 def _check_expressions(field: str, expressions: Sequence[str]) -> None:
-    """Reject expressions whose nested repetitions would take too long. Raises InvalidInputError."""
-    repeats = 0  # of what repeats, all together
+    """Reject expressions whose repetitions or optional parts would take too long. Raises InvalidInputError."""
+    repeats = optional = 0  # of what repeats, and parts that may be empty: all together
     for expression in expressions:
         if re.search(r"\(\?[a-zA-Z]*x", expression):
             raise InvalidInputError(field, "the flag x is not supported; write the expression without comments")
         inside, last = [1], 1  # most repeats in each open group, and of the part before
+        before = ""
         for part in PARTS.finditer(expression):
+            is_sign = part[0] in ("*", "?") and before != "("  # not that of (?:
+            optional += is_sign or part[1] == "0" or (part[0] in ("|", ")") and before in ("(", "|", ":", ">"))
+            before = part[0]
             if part[0] == "(":
                 inside.append(1)
                 continue
@@ -246,6 +265,8 @@ def _check_expressions(field: str, expressions: Sequence[str]) -> None:
         if repeats > MOST_REPEATS:
             problem = f"repetitions of repetitions make {repeats:,}, at most {MOST_REPEATS:,} are allowed; simplify it"
             raise InvalidInputError(field, problem)
+    if optional > MOST_OPTIONAL:
+        raise InvalidInputError(field, f"{optional:,} parts may be empty, at most {MOST_OPTIONAL:,} are allowed; simplify it")
 
 
 def _fault(matcher: LLMatcher) -> str:

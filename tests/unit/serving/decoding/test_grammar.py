@@ -133,6 +133,17 @@ def test_parts_without_a_choice_have_the_longest_tokens(compiler: GrammarCompile
     assert b'":' in next_of(grammar, '{"abc')
 
 
+def _all_of(count: int) -> str:
+    """Return a schema of a text that many expressions match at once: the library takes seconds for 14, and hours for more."""
+    return json.dumps({"allOf": [{"type": "string", "pattern": f".*a{{{index}}}b.*"} for index in range(count)]})
+
+
+def _chained(count: int) -> str:
+    """Return such a schema whose parts refer to each other."""
+    parts = {f"d{index}": {"pattern": f".*a{{{index}}}b.*", "$ref": f"#/$defs/d{index + 1}"} for index in range(count)}
+    return json.dumps({"$defs": {**parts, f"d{count}": {"type": "string"}}, "$ref": "#/$defs/d0"})
+
+
 @pytest.mark.parametrize(
     ("field", "rules", "problem"),
     [
@@ -149,10 +160,16 @@ def test_parts_without_a_choice_have_the_longest_tokens(compiler: GrammarCompile
         ("json_schema", '{"exclusiveMinimum": 9223372036854775807}', "exclusiveMinimum: the number 9223372036854775807 cannot"),
         ("json_schema", '{"minimum": 9007199254740993}', "use one between -9,007,199,254,740,992 and 9,007,199,254,740,992"),
         ("json_schema", '{"pattern": "(a{500}){500}"}', "repetitions of repetitions make 250,000, at most 2,500 are allowed"),
+        ("json_schema", _all_of(14), "it combines more than 8 schemas, in allOf for instance, beside as many patterns"),
+        ("json_schema", _chained(14), "it combines more than 8 schemas"),
+        ("json_schema", json.dumps({"items": {"pattern": r"\w*" * 3_000}}), "3,000 parts may be empty, at most 1,000"),
         ("json_schema", '{"items": {"x-guidance": {}}}', "x-guidance is not supported; leave it out"),
         ("regex", "((a{20}){20}){20}", "repetitions of repetitions make 8,400"),
         ("regex", "(a{30}){30}(b{50}){50}", "repetitions of repetitions make 3,400"),
         ("regex", "(?x) # [\n(a{500}){500}", "the flag x is not supported"),
+        ("regex", r"\w*" * 5_000, "5,000 parts may be empty, at most 1,000 are allowed"),
+        ("regex", r"(?:|\w)(\w|)" * 1_100, "2,200 parts may be empty"),
+        ("regex", r"\w{0,9}" * 2_000, "2,000 parts may be empty"),
         ("regex", "(", "regex: unclosed group; correct or simplify it"),
         ("regex", "(?=a)", "look-ahead"),
         ("regex", "(" * 5_000 + "a" + ")" * 5_000, "exceed the maximum number of nested parentheses"),
@@ -170,6 +187,16 @@ def test_rules_are_rejected(compiler: GrammarCompiler, field: str, rules: str, p
 def test_repetitions_are_counted(compiler: GrammarCompiler) -> None:
     for regex in (r"(a{50}){50}", r"[(]a{60}[)]{60}", r"\(a{60}\){60}", r"\x{41}{2}", "(a{60}){2}b{60}", "([a-c]{60}|d){40}"):
         compiler.compile("regex", regex)
+
+
+def test_schemas_may_be_combined_or_have_many_expressions(compiler: GrammarCompiler) -> None:
+    kinds = {f"d{index}": {"type": "object", "properties": {"at": {"format": "date-time"}}} for index in range(12)}
+    refs = [{"$ref": f"#/$defs/{name}"} for name in kinds]
+    for rules in ({"anyOf": refs}, {"properties": dict(zip(kinds, refs, strict=True))}):
+        compiler.compile("json_schema", json.dumps({"$defs": kinds, **rules}))
+    compiler.compile("json_schema", json.dumps({"allOf": [{"properties": {name: {"type": "null"}}} for name in kinds]}))
+    compiler.compile("json_schema", _all_of(2))
+    compiler.compile("regex", "|".join(f"(?:number {index})" for index in range(900)))
 
 
 def test_ends_are_no_parts_of_a_text_and_all_end_it() -> None:
