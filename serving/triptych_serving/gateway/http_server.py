@@ -25,6 +25,7 @@ HEAD_SECONDS = 10.0  # in which the head of a request must arrive
 HEAD_BYTES = 32 << 10
 IDLE_SECONDS = 60  # between two requests of a connection
 UNREAD_SECONDS = 60.0  # in which a client must read some of a response
+MAX_PIPELINED = 32  # requests of a connection that wait for the responses to earlier ones; uvicorn would read on without end
 BACKLOG = 512
 UPGRADE = re.compile(rb"(?<=\n)upgrade(?=[ \t]*:)", re.IGNORECASE)  # a header
 
@@ -159,6 +160,8 @@ class _Protocol(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)  # a head may arrive in one piece
         if size > HEAD_BYTES or sum(name == b"host" for name, _ in self.headers) > 1:
             raise ValueError("the head is too large, or names several hosts")  # which uvicorn answers with 400
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise ValueError("too many requests wait for the responses to earlier ones")
         super().on_headers_complete()
         if self.parser.get_http_version() == "1.0":
             self.cycle.send = _without_chunks(self.cycle)  # type: ignore[method-assign]

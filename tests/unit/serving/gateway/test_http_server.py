@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 from triptych.v1 import text_generation_pb2 as pb
 from triptych_serving.gateway.app import make_application
 from triptych_serving.gateway.connect import _stream as connect_stream
-from triptych_serving.gateway.http_server import HEAD_SECONDS, HttpPort
+from triptych_serving.gateway.http_server import HEAD_SECONDS, MAX_PIPELINED, HttpPort
 from triptych_serving.gateway.openai import Answer
 from triptych_serving.gateway.openai import _events as openai_events
 from triptych_serving.gateway.options import GatewayOptions
@@ -70,6 +70,18 @@ async def test_idle_connections_do_not_keep_out_others() -> None:
             assert await connections[1][0].read() == b""  # the oldest idle one is closed
         finish.set()
         assert (await connections[0][0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+
+
+@in_loop
+async def test_few_requests_wait_for_the_responses_to_earlier_ones() -> None:
+    most = 1 + MAX_PIPELINED
+    async with served(answer) as port, asyncio.timeout(PATIENCE_SECONDS):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+        writer.write(REQUEST % b"" * most)
+        for _ in range(most):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        writer.write(REQUEST % b"" * (most + 1))
+        assert (await reader.read()).startswith(b"HTTP/1.1 400")  # and the connection is closed
 
 
 @in_loop
