@@ -155,16 +155,25 @@ def open_gguf(path: Path) -> "GgufFolder":
     """
     from gguf import GGUFReader
 
+    class Reader(GGUFReader):  # type: ignore[misc]
+        """Reads nothing beyond the end of a file, where the base class finds any number of empty elements."""
+
+        def _get(self, offset: int, dtype: Any, count: int = 1, *arguments: Any, **named: Any) -> Any:
+            found = super()._get(offset, dtype, count, *arguments, **named)
+            if len(found) < count:
+                raise ValueError(f"{count:,} values at byte {offset:,} do not fit into the file")
+            return found
+
     try:
-        reader = GGUFReader(path)
+        reader = Reader(path)
         metadata = {name: field.contents() for name, field in reader.fields.items()}
-    except (OSError, ValueError, KeyError, IndexError) as error:
+    except (OSError, ValueError, KeyError, IndexError, RecursionError) as error:
         raise SourceError(f"{path}: not a GGUF file, or damaged ({one_line(error)})") from error
-    if (parts := metadata.get("split.count", 1)) > 1:
+    if isinstance(parts := metadata.get("split.count"), int) and parts > 1:
         raise SourceError(f"{path}: one of {parts} parts of a model; join them: llama-gguf-split --merge FIRST_PART WHOLE.gguf")
     if (kind := metadata.get("general.type", "model")) == "adapter":
         raise SourceError(f"{path}: general.type {kind!r} is not supported; export PEFT's folder that it was made of")
-    if (kind := metadata.get("general.architecture")) not in FAMILIES:
+    if (kind := metadata.get("general.architecture")) not in list(FAMILIES):  # it may be a list itself
         raise SourceError(f"{path}: general.architecture {kind!r} is not supported; supported: {', '.join(FAMILIES)}")
     return GgufFolder(path, metadata=metadata, reader=reader)
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +90,34 @@ def test_a_file_that_cannot_be_read_whole_is_refused(
         step()
     with pytest.raises(SourceError, match=f"^{re.escape(str(path))}: {fault}$"):
         open_gguf(path).weights().tensor("lm_head.weight")
+
+
+NAMED = struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, 1) + b"a"  # no tensors, and one member, whose name is "a"
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (struct.pack("<IIQ", 9, 0, 1_000), "1 values at byte 49 do not fit into the file"),
+        (struct.pack("<IQ", 8, 2**63), "9,223,372,036,854,775,808 values at byte 45 do not fit"),
+        (struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 2_000, "maximum recursion depth exceeded"),
+    ],
+    ids=["array", "text", "arrays in each other"],
+)
+def test_sizes_that_the_file_does_not_have_are_refused(value: bytes, problem: str, tmp_path: Path) -> None:
+    (path := tmp_path / "model.gguf").write_bytes(NAMED + value)
+    with pytest.raises(SourceError, match=rf"not a GGUF file, or damaged \({problem}"):
+        open_gguf(path)
+
+
+def test_an_architecture_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(path := tmp_path / "model.gguf", "llama")
+    writer.kv_data[0].clear()
+    writer.add_array("general.architecture", ["llama"])
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+    with pytest.raises(SourceError, match=r"general.architecture \['llama'\] is not supported"):
+        open_gguf(path)
 
 
 def test_a_file_of_an_adapter_names_the_remedy(tmp_path: Path) -> None:
