@@ -18,6 +18,7 @@ from triptych_serving.errors import InvalidInputError
 
 # Limits of image files, checked from the header before anything is decoded.
 MAX_PIXELS = 64_000_000  # Pillow holds 4 bytes for each: 256 MB
+MAX_WEBP_PIXELS = 25_000_000  # whose decoder and its copies hold 16 bytes for each: 400 MB
 MAX_SIDE = 65_535  # pixels, the most that JPEG knows; the resize needs some 50 bytes for each
 MAX_SCANS = 100  # of a progressive JPEG; encoders write about 10, each costs a pass over the whole image
 MAX_SCAN_PIXELS = 1_024_000_000  # scans times pixels: 16 scans of the largest image, about 1 s
@@ -107,10 +108,11 @@ def _describe(head: bytes) -> str:
 
 def _check_size(image: ImageFile, field: str) -> None:
     width, height = image.size
-    if width * height > MAX_PIXELS:
-        raise InvalidInputError(
-            field, f"the image is {width} x {height}, {width * height} pixels, the limit is {MAX_PIXELS} pixels"
-        )
+    most = min(MAX_PIXELS, MAX_WEBP_PIXELS) if image.format == "WEBP" else MAX_PIXELS
+    if width * height > most:
+        remedy = "; send larger ones as JPEG or PNG" if most < MAX_PIXELS else ""
+        problem = f"the image is {width} x {height}, {width * height} pixels, the limit is {most} pixels{remedy}"
+        raise InvalidInputError(field, problem)
     if max(width, height) > MAX_SIDE:
         raise InvalidInputError(field, f"the image is {width} x {height}, the limit of a side is {MAX_SIDE} pixels")
 
