@@ -1,7 +1,8 @@
 """Requests to models of plain tensors."""
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.rpc.active_calls import ModelLeases
 from triptych_serving.rpc.call_context import CallContext, Observers, current_call
 from triptych_serving.rpc.limits import MessageLimit
+from triptych_serving.services.oip import plain_tensors
 from triptych_serving.services.oip.plain_tensors import infer_tensors, inputs_from
 
 
@@ -18,10 +20,10 @@ class Model:
     name, version, text_inputs = "images", 1, ()
 
     def __init__(self, leases: ModelLeases) -> None:
-        self._leases, self.in_use = leases, False
+        self.leases, self.in_use = leases, False
 
     def read_images(self, name: str, images: Sequence[bytes]) -> None:
-        self.in_use = bool(self._leases._held)
+        self.in_use = bool(self.leases._held)
         raise InvalidInputError(name, f"{len(images)} images of no known format")
 
 
@@ -30,21 +32,46 @@ class Context:
         return None
 
 
+def infer(model: Any, tensor: pb.ModelInferRequest.InferInputTensor) -> None:
+    async def run() -> None:
+        current_call.set(CallContext("S", "M", "unary", "id", "ipv4:127.0.0.1:1", {}, model.leases, Observers()))
+        context: Any = Context()
+        await infer_tensors(model, pb.ModelInferRequest(model_name=model.name, inputs=[tensor]), context, MessageLimit())
+
+    asyncio.run(run())
+
+
 def test_a_model_is_in_use_while_its_images_are_decoded() -> None:
     leases = ModelLeases()
-    model: Any = Model(leases)
+    model = Model(leases)
     image = pb.ModelInferRequest.InferInputTensor(name="x", datatype="BYTES", shape=[1])
     image.contents.bytes_contents.append(b"a")
-
-    async def infer() -> None:
-        current_call.set(CallContext("S", "M", "unary", "id", "ipv4:127.0.0.1:1", {}, leases, Observers()))
-        context: Any = Context()
-        await infer_tensors(model, pb.ModelInferRequest(model_name="images", inputs=[image]), context, MessageLimit())
-
     with pytest.raises(InvalidInputError, match="1 images of no known format"):
-        asyncio.run(infer())
+        infer(model, image)
     assert model.in_use
     assert not leases._held
+
+
+def test_values_are_converted_a_few_at_a_time_and_many_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+
+    class Sums(Model):
+        def prepare(self, inputs: Mapping[str, Any], outputs: Sequence[str]) -> None:
+            raise InvalidInputError("x", f"the sum is {inputs['x'].sum():g}")
+
+    def own_values(tensor: Any, count: int) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return plain_tensors_own_values(tensor, count)
+
+    plain_tensors_own_values = plain_tensors.own_values
+    monkeypatch.setattr(plain_tensors, "own_values", own_values)
+    monkeypatch.setattr(plain_tensors, "VALUES_AT_ONCE", 1_000)
+    for count in (2_500, 300_000):
+        tensor = pb.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[count])
+        tensor.contents.fp32_contents.extend([0.5] * count)
+        with pytest.raises(InvalidInputError, match=f"the sum is {count / 2:g}$"):
+            infer(Sums(ModelLeases()), tensor)
+    assert threads == [True, False]
 
 
 @pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
