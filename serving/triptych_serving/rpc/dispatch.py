@@ -27,9 +27,9 @@ from triptych_serving.rpc.call_context import (
     current_call,
 )
 from triptych_serving.rpc.descriptors import DESCRIPTORS
-from triptych_serving.rpc.limits import BINARY, DOCUMENTS, MessageLimit
+from triptych_serving.rpc.limits import BINARY, DOCUMENT_ELEMENTS, DOCUMENTS, MessageLimit
 from triptych_serving.rpc.status import DETAILS, REQUEST_ID, public_error, status_of
-from triptych_serving.rpc.wire import Lists, join, lists_of
+from triptych_serving.rpc.wire import join, lists_of
 from triptych_serving.runtime.process import forget_frames
 
 MAX_REQUEST_ID = 128  # characters of a caller's id that are kept
@@ -96,7 +96,8 @@ class _Method:
         is_document = f"{service}/{name}" == DOCUMENTS  # its size is limited in other ways
         self._has_texts = service not in BINARY and not is_document
         descriptor = DESCRIPTORS.FindServiceByName(service).methods_by_name[name].input_type
-        self._lists: Lists = {} if is_document else lists_of(descriptor)
+        self._lists = lists_of(descriptor)
+        self._most_elements = DOCUMENT_ELEMENTS if is_document else None
         self._inline = PARSED_INLINE if self._has_texts else BINARY_INLINE
         self._method_type: MethodType = (
             "unary" if handler.unary_unary else "server_stream" if handler.unary_stream else "bidi_stream"
@@ -197,7 +198,7 @@ class _Method:
     def _check_and_parse(self, request: bytes) -> Any:
         limit = self._environment.message_limit
         limit.check_request(len(request), self._has_texts)
-        limit.check_elements(request, self._lists)
+        limit.check_elements(request, self._lists, self._most_elements)
         try:
             return self._parse(request)
         except DecodeError as error:

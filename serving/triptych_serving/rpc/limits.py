@@ -20,6 +20,7 @@ WATCHER_SHARE = 4  # one client may have this part of the streams of health chec
 CORE_FACTOR = 2
 UNCOMPRESSED = 1 << 0  # bit of the algorithm "identity"
 MAX_MESSAGE_BYTES = 2**31 - 1  # highest value that gRPC's core accepts
+DOCUMENT_ELEMENTS = 10_000  # of each list beside a document: terms, and texts to keep
 FEWEST_ELEMENTS = 1_024  # that every list may have, however short the queue is
 # Services and methods whose messages carry images, documents or tensors; all others carry texts.
 IMAGES = {SERVICE_BY_CAPABILITY[IMAGE_CLASSIFICATION], SERVICE_BY_CAPABILITY[IMAGE_GENERATION]}
@@ -110,19 +111,22 @@ class MessageLimit:
                 "send fewer texts or images per request, or raise the server's message size limit"
             )
 
-    def check_elements(self, message: bytes, lists: Lists) -> None:
+    def check_elements(self, message: bytes, lists: Lists, most: int | None = None) -> None:
         """Reject a request with a very long list before it is parsed, which would take much more memory than the message.
+
+        Args:
+            most: elements of each list; None: as many as can wait.
 
         Raises:
             InvalidInputError: a list is above the limit; names it.
         """
+        rule, most = ("can wait (--max-queue-rows)", self.elements) if most is None else ("are allowed", most)
         try:
-            check_lists(message, lists, self.elements)
+            check_lists(message, lists, most)
         except LongListError as error:
-            most = f"at most {self.elements:,} can wait (--max-queue-rows)"
-            problem = f"at least {self.elements + 1:,} elements in one request, {most}; send fewer"
+            problem = f"at least {most + 1:,} elements in one request, at most {most:,} {rule}; send fewer"
             if not error.args:
-                problem = f"more than {FIELDS * self.elements:,} fields in one message; send each once"
+                problem = f"more than {FIELDS * most:,} fields in one message; send each once"
             raise InvalidInputError(str(error) or "request", problem) from None
 
     def check_response(self, size: int) -> None:

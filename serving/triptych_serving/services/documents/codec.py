@@ -18,7 +18,6 @@ from triptych_text.languages import is_language
 Config = translation_pb2.DocumentConfig
 Response = translation_pb2.TranslateDocumentResponse
 
-MAX_TERMS = 10_000  # of the glossary, and of the texts to keep
 MAX_TERM = 1_000  # characters; the module `re` keeps the latest patterns, which are made of terms
 MAX_COLUMNS = 1_000  # each is searched in the header
 MAX_KEYS = 200  # patterns of `keys`, and of `skip_keys`: all are tried on every value
@@ -145,8 +144,6 @@ def _keep(config: Config) -> tuple[str, ...]:
 
 
 def _check_texts(field: str, texts: Sequence[str], member: str = "") -> None:
-    if len(texts) > MAX_TERMS:
-        raise InvalidInputError(f"config.{field}", f"{len(texts):,} entries, at most {MAX_TERMS:,} are allowed")
     for index, text in enumerate(texts):
         if not text.strip():
             raise InvalidInputError(f"config.{field}[{index}]{member}", "empty")

@@ -100,3 +100,6 @@ def test_a_long_list_is_refused_before_it_is_parsed() -> None:
     many = translation_pb2.TranslateRequest(contents=["a"] * 1_025).SerializeToString()
     details = rejection(handler_of(answer, limits=LimitOptions(queue_rows=1)), many)
     assert details.startswith("contents: at least 1,025 elements in one request, at most 1,024 can wait")
+    config = translation_pb2.TranslateDocumentRequest(config=translation_pb2.DocumentConfig(keep=["a"] * 10_001))
+    details = rejection(handler_of(answer, "TranslateDocument", limits=LimitOptions(queue_rows=1)), config.SerializeToString())
+    assert details == "config.keep: at least 10,001 elements in one request, at most 10,000 are allowed; send fewer"
