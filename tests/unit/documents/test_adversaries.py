@@ -41,6 +41,15 @@ def test_reading_of_messages_is_linear(part: str) -> None:
             find_format(name).read((part * (LENGTH // len(part))).encode(), ReadOptions())
 
 
+def test_urls_of_markdown_are_not_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Escaping their letters takes quadratic time."""
+    monkeypatch.setattr("mdurl.encode", pytest.fail)
+    text = "[Some text](https://a.org/\u4e2d) and <https://a.org/\u4e2d>, or ![an image][a].\n\n[a]: \u4e2d 'A title'\n"
+    document = find_format("markdown").read(text.encode(), ReadOptions())
+    assert document.render({}) == text.encode()
+    assert "Some text" in document.units[0].text
+
+
 def test_nested_placeholders_are_one_match() -> None:
     inner = "{" + "n " * 100 + "}"
     placeholder = "{" + inner * 150 + "\n}"

@@ -105,6 +105,8 @@ def _parser() -> MarkdownIt:
     parser.use(container_plugin, "any", validate=lambda *_: True)
     parser.disable(["text_join", "fragments_join", "footnote_ref"])  # two lose offsets, one takes quadratic time
     parser.validateLink = lambda *_: True  # type: ignore[method-assign]  # accept any URL
+    # Nothing reads the URLs of tokens, and escaping the letters of long ones would take quadratic time.
+    parser.normalizeLink = lambda url: url  # type: ignore[method-assign]
     return parser
 
 
