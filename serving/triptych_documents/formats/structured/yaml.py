@@ -24,9 +24,11 @@ from triptych_documents.unit import Piece, Unit, raw_text
 from triptych_text.languages import languages_differ, standard_tag
 
 _STRING = "tag:yaml.org,2002:str"
-_RAILS = re.compile(  # a mapping whose only key is a language
-    r"(?:(?:---)?[ \t\r]*+(?:#[^\n]*+)?\n)*+(?P<key>(?P<mark>['\"]?)(?P<language>[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)(?P=mark)):"
-    r"(?:[ \t]+\{|(?:[ \t\r]*+(?:#[^\n]*+)?\n)++[ \t]+[^\s#-])(?![\s\S]*^[^\s#])",
+# A mapping whose only key is a language. In Python 3.11.2, groups with optional parts cannot be repeated with *+ instead.
+_RAILS = re.compile(
+    r"(?>(?:(?:---)?[ \t\r]*+(?:#[^\n]*+)?\n)*)"
+    r"(?P<key>(?P<mark>['\"]?)(?P<language>[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)(?P=mark)):"
+    r"(?:[ \t]+\{|(?>(?:[ \t\r]*+(?:#[^\n]*+)?\n)+)[ \t]+[^\s#-])(?![\s\S]*^[^\s#])",
     re.MULTILINE,
 )
 _LINE = re.compile(r".*?(?:\r\n|\r|\n|$)")
