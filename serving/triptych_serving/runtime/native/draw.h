@@ -25,21 +25,21 @@ int64_t draw_likely(const float* weights, int64_t size, double total, int64_t to
     total = 0.0;
     for (const Likely& each : kept) total += each.weight;
   }
+  double found = 0.0;
   if (topk || topp < 1.0) {
-    double found = 0.0;
     size_t count = 0, sorted = 0;
     while (count < kept.size() && (!count || found < topp * total)) {
       if (count == sorted) {
         sorted = std::min(kept.size(), 8 * sorted + 64);  // mostly these are enough
         std::partial_sort(kept.begin() + count, kept.begin() + sorted, kept.end());
       }
+      if (kept[count].weight < lowest) break;
       found += kept[count++].weight;
     }
-    while (count > 1 && kept[count - 1].weight < lowest) count--;
     kept.resize(count);
+  } else {
+    for (const Likely& each : kept) found += each.weight;
   }
-  double found = 0.0;
-  for (const Likely& each : kept) found += each.weight;
   double left = random * found;
   size_t drawn = 0;
   while (drawn + 1 < kept.size() && left >= kept[drawn].weight) left -= kept[drawn++].weight;

@@ -217,31 +217,32 @@ void run_parallel(const Kernel& kernel, void* context, int64_t parts, Function f
   kernel.check(run(context, call, parts, 0, &function));
 }
 
+// Call a function; what it throws becomes the status.
+template <typename Function>
+Status call_safely(const Kernel& kernel, Function function) {
+  try {
+    function();
+    return nullptr;
+  } catch (const Fault& fault) {
+    return kernel.fail(fault.text);
+  } catch (...) {
+    return kernel.fail("out of memory");
+  }
+}
+
 template <void (*MAKE)(Kernel&, const void*)>
 Status create_safely(const CustomOp*, const void* const* api, const void* info, void** kernel) {
   Kernel made{api, 0, 1.0f, false};
-  try {
+  return call_safely(made, [&] {
     MAKE(made, info);
     *kernel = new Kernel(made);
-    return nullptr;
-  } catch (const Fault& fault) {
-    return made.fail(fault.text);
-  } catch (...) {
-    return made.fail("out of memory");
-  }
+  });
 }
 
 template <void (*COMPUTE)(const Kernel&, void*)>
 Status compute_safely(void* kernel, void* context) {
   const Kernel& self = *static_cast<Kernel*>(kernel);
-  try {
-    COMPUTE(self, context);
-    return nullptr;
-  } catch (const Fault& fault) {
-    return self.fail(fault.text);
-  } catch (...) {
-    return self.fail("out of memory");
-  }
+  return call_safely(self, [&] { COMPUTE(self, context); });
 }
 
 }  // namespace
