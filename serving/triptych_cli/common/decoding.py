@@ -30,9 +30,8 @@ DEFAULTS = {
 }
 # Of generated texts and images: a model may sample by default.
 GENERATED_DEFAULTS = {
+    **{name: DEFAULTS[name] for name in ("seed", "presence_penalty", "frequency_penalty")},
     "sampling_temperature": "the model's, 1 with --sampling-topk, --sampling-topp or --sampling-minp",
-    "seed": "random",
-    **dict.fromkeys(("presence_penalty", "frequency_penalty"), "0"),
 }
 NOT_GENERATED = ("coverage_penalty", "target_prefix", "split_sentences", "max_length")  # not for models that continue texts
 NEEDS_JSON = ("num_hypotheses", "return_scores", "return_alignment")
