@@ -67,22 +67,25 @@ class BeamStep:
         if self._run is None:
             yield from self._rank_with_numpy(groups)
             return
-        table = array("q")
+        numbers: list[int] = []
         for group in groups:
-            slots = group.slots
-            table.extend((len(slots), group.width, group.candidates, group.is_plain and len(slots) == group.width))
-            table.extend(slots)
-            table.extend((0,) * (group.width - len(slots)))
+            slots, width = group.slots, group.width
+            running = len(slots)
+            numbers += (running, width, group.candidates, running == width and group.is_plain)
+            numbers += slots
+            numbers += (0,) * (width - running)
+        table = array("q", numbers)
         forks = self._run(self._arrays, table.buffer_info()[0], len(groups))
         if forks:
             fork(self._forks[:forks])
+        numbers = table.tolist()
         start = listed = 0
         for group in groups:
             end = start + HEADER + group.width
-            if table[start + WENT_ON]:
-                group.go_on(table[start + HEADER : end].tolist())
+            if numbers[start + WENT_ON]:
+                group.go_on(numbers[start + HEADER : end])
             else:
-                place = slice(listed, listed := listed + table[start + COUNT])
+                place = slice(listed, listed := listed + numbers[start + COUNT])
                 yield group, zip(*(each[place].tolist() for each in self._best), strict=True)
             start = end
 
