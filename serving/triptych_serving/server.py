@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpc import aio
@@ -25,6 +26,7 @@ from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.observability.collectors import MetricSources
 from triptych_serving.observability.observability import Observability
 from triptych_serving.observability.options import ObservabilityOptions
+from triptych_serving.processes import ProcessPlace
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
@@ -78,6 +80,15 @@ class ServerOptions:
     security: SecurityOptions = field(default_factory=SecurityOptions)
     observability: ObservabilityOptions = field(default_factory=ObservabilityOptions)
     gateway: GatewayOptions | None = None  # None: no HTTP port
+    place: ProcessPlace | None = None  # of this process, if several serve on the same ports
+
+    def at(self, place: ProcessPlace) -> "ServerOptions":
+        """Return the options of one of several processes."""
+        gateway, port = self.gateway, place.http_port
+        if gateway is not None and port is not None:
+            gateway = replace(gateway, port=port, is_shared=True, documents=Path(place.documents))
+        observability = replace(self.observability, metrics_port=None, metrics_socket=place.metrics)
+        return replace(self, port=place.port, gateway=gateway, observability=observability, place=place)
 
     @property
     def gives_way(self) -> bool:
@@ -121,6 +132,7 @@ class Server:
         self._documents = DocumentWorkers(begin)
         self._stop = asyncio.Event()
         self._health = HealthServicer()
+        self._others_are_ready = options.place is None
         self._statistics = Statistics(self.repeats.is_on)
         self._message_limit = options.limits.messages
         self._leases = ModelLeases()
@@ -160,6 +172,10 @@ class Server:
             if self._gateway is not None:
                 await self._gateway.start()
             await self.manager.start()
+            if self.options.place is not None:
+                await self.options.place.wait_until_all_are_ready()
+                self._others_are_ready = True
+                self._update_health()
         except BaseException:
             await self._server.stop(0)
             await self._stop_gateway(0)
@@ -238,7 +254,7 @@ class Server:
         self.calls.rejecting.set()
 
     def _update_health(self) -> None:
-        if self.manager.started:
+        if self.manager.started and self._others_are_ready:
             self._health.update(self.manager.registry)
 
     def _metric_sources(self) -> MetricSources:
@@ -291,7 +307,8 @@ class Server:
 
     def _bind(self) -> None:
         host, port = self.options.host, self.options.port
-        check_free(host, port)
+        if self.options.place is None:
+            check_free(host, port)
         try:
             if self._certificates is None:
                 self.port = self._server.add_insecure_port(format_address(host, port))
@@ -303,7 +320,8 @@ class Server:
 
     def _channel_options(self) -> Sequence[tuple[str, int]]:
         return [
-            ("grpc.so_reuseport", 0),  # otherwise two servers on one port would share its connections silently
+            # Without processes that belong together, two servers on one port would share its connections silently.
+            ("grpc.so_reuseport", int(self.options.place is not None)),
             *self._message_limit.channel_options,
             *self.options.lifecycle.channel_options,
         ]
@@ -329,7 +347,8 @@ async def serve(options: ServerOptions, on_ready: Callable[[Server], None] = lam
         await _start(server)
         gc.collect()
         gc.freeze()  # these objects stay: scanning them again and again cost 12 % of the requests per second
-        logger.info("ready on %s after %.2f s", format_address(options.host, server.port), time.monotonic() - started)
+        if options.place is None:  # else the supervisor says it
+            logger.info("ready on %s after %.2f s", format_address(options.host, server.port), time.monotonic() - started)
         on_ready(server)
         await server.wait()
         logger.info("stopped")

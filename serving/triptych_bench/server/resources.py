@@ -100,11 +100,12 @@ class MetricsMeter:
     async def sample(self) -> ResourceSample | None:
         """Fetch the metrics; None if that fails."""
         try:
-            values = {metric.name: metric.value for metric in await self.metrics()}
+            metrics = await self.metrics()
         except TargetError:
             return None
-        memory = values.get(MEMORY)
-        return ResourceSample(time.perf_counter(), values.get(CPU), None if memory is None else int(memory))
+        # One value for each process of the server.
+        cpu, memory = ([metric.value for metric in metrics if metric.name == name] for name in (CPU, MEMORY))
+        return ResourceSample(time.perf_counter(), sum(cpu) if cpu else None, int(sum(memory)) if memory else None)
 
 
 def _fetch(url: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from typing import Any
 
 import click
@@ -18,6 +19,12 @@ from triptych_cli.serve import flags
 @option("--host", default="0.0.0.0", help="Address to listen on.")
 @option("--port", type=flags.PORT, default=8001, help="Port to listen on; 0: any free one.")
 @options.running
+@option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    default=1,
+    help="Server processes on the same ports, each with all models; for more requests than one CPU can read and answer.",
+)
 @optional("--workers", type=flags.THREADS, help="Engine threads.  [default: usable CPUs]")
 @optional(
     "--slots",
@@ -58,12 +65,15 @@ def command(host: str, slots: int | None, **values: Any) -> None:
     from triptych_serving.errors import ServingError
     from triptych_serving.models.decode_model import DecodeModelOptions
     from triptych_serving.observability.logs import configure_logs
+    from triptych_serving.processes import ProcessPlace
     from triptych_serving.repository.placement import Hardware
     from triptych_serving.runtime.cpu_info import usable_cpus
     from triptych_serving.server import ServerOptions, serve
+    from triptych_serving.supervisor import supervise
 
+    place = ProcessPlace.take()
     observability = flags.take_observability(values, host)
-    configure_logs(observability)
+    configure_logs(observability, {} if place is None else {"process": place.index})
     with one_line(ServingError):
         hardware = Hardware.parse(values["device"], values["gpu_memory_limit"], slots)
     engine = EngineOptions(values["workers"] or usable_cpus(), slots or EngineOptions.slots)
@@ -84,4 +94,9 @@ def command(host: str, slots: int | None, **values: Any) -> None:
         gateway=flags.take_gateway(values, host),
     )
     with one_line(ServingError):
-        asyncio.run(serve(settings))
+        if place is not None:
+            asyncio.run(serve(settings.at(place)))
+        elif (count := values["processes"]) > 1:
+            sys.exit(asyncio.run(supervise(settings, count, [sys.executable, "-m", "triptych_cli", *sys.argv[1:]])))
+        else:
+            asyncio.run(serve(settings))

@@ -48,7 +48,7 @@ SECTIONS = {
     ),
     "Models": ("models model model_control warm_up", "poll_interval_secs load_model"),
     "Devices": (
-        "device precision workers slots max_context",
+        "device precision processes workers slots max_context",
         "prefix_cache_bytes gpu_memory_limit encoder_threads encoder_runs",
     ),
     "Limits": (

@@ -122,7 +122,7 @@ async def result(call: HttpCall) -> Response:
 
 async def _document(call: HttpCall) -> StoredDocument:
     given = await call.json()
-    document = call.parts.documents.get(call.request.path_params["id"])
+    document = await call.parts.documents.get(call.request.path_params["id"])
     if not secrets.compare_digest(given.take("document_key", str).encode(), document.key.encode()):
         raise RpcError.of(grpc.StatusCode.PERMISSION_DENIED, "document_key: not that of this document")
     return document

@@ -16,7 +16,7 @@ from triptych_serving.gateway.http_server import HttpPort
 from triptych_serving.gateway.openapi import describe
 from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.gateway.route import Api, ApiRoute
-from triptych_serving.gateway.stored_documents import StoredDocuments
+from triptych_serving.gateway.stored_documents import DocumentFolder, StoredDocuments
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.event_loop import Offload
@@ -53,7 +53,8 @@ def make_gateway(
     # Pieces of HTML are translated as documents: at most half of the documents at a time, to leave room for those of other
     # calls, and no more than one client may have, as all pieces may belong to one.
     places = min(max(1, limits.documents // 2), limits.requests_per_client or limits.documents)
-    documents = StoredDocuments(options.stored_bytes)
+    folder = None if options.documents is None else DocumentFolder(options.documents)
+    documents = StoredDocuments(options.stored_bytes, folder=folder)
     parts = GatewayParts(
         router,
         limits.messages,

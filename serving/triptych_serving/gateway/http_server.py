@@ -69,7 +69,8 @@ class HttpPort:
         """Listen. Raises PortError: the address is in use or not allowed."""
         host, port = self._options.host, self._options.port
         tls = {} if self._context is None else {"ssl": self._context, "ssl_handshake_timeout": HEAD_SECONDS}
-        self._server = await listen(self._make_protocol, host, port, self._options.port_flag, backlog=BACKLOG, **tls)
+        listening = listen(self._make_protocol, host, port, self._options.port_flag, BACKLOG, self._options.is_shared, **tls)
+        self._server = await listening
         self.port = int(self._server.sockets[0].getsockname()[1])
         scheme = "http" if self._context is None else "https"
         logger.info("HTTP gateway on %s://%s", scheme, format_address(host, self.port))

@@ -75,7 +75,7 @@ async def translate_file(call: HttpCall) -> dict[str, str]:
 
 
 async def download_file(call: HttpCall) -> Response:
-    return call.parts.documents.get(call.request.path_params["id"]).response()
+    return (await call.parts.documents.get(call.request.path_params["id"])).response()
 
 
 async def settings(call: HttpCall) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Options of the HTTP gateway."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -14,3 +15,5 @@ class GatewayOptions:
     connections: int = 1_024  # further ones replace idle ones, or get 503
     stored_bytes: int = 256 << 20  # translated documents that wait to be fetched
     port_flag: str = "--http-port"  # names the port in errors
+    is_shared: bool = False  # several processes listen on the port
+    documents: Path | None = None  # folder that these processes share for the documents; None: they stay in memory

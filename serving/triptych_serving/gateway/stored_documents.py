@@ -1,14 +1,18 @@
 """Documents of APIs that translate and deliver in two requests: translations that run, and results that wait to be fetched."""
 
 import asyncio
+import json
+import re
 import secrets
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import grpc
+from google.rpc import status_pb2  # type: ignore[import-untyped]
 from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
@@ -20,6 +24,7 @@ from triptych_serving.rpc.direct_calls import RpcError
 KEEP_SECONDS = 900.0  # from the upload
 MOST_DOCUMENTS = 256
 KEY_BYTES = 24  # of randomness: whoever knows the key may fetch the document
+ID = re.compile("[A-Za-z0-9_-]{32}")  # of so many bytes
 
 
 @dataclass(eq=False)
@@ -30,7 +35,7 @@ class StoredDocument:
     key: str  # secret
     name: str
     added: float  # clock seconds
-    work: asyncio.Task[TranslatedDocument]
+    work: asyncio.Future[TranslatedDocument]
 
     @property
     def size(self) -> int:
@@ -47,6 +52,51 @@ class StoredDocument:
         return Response(document.content, media_type=document.mime_type or "application/octet-stream", headers=headers)
 
 
+class DocumentFolder:
+    """Documents of several processes, in a file each: a line of JSON, then the translated document or the error's status."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, document: StoredDocument, outcome: TranslatedDocument | status_pb2.Status | None = None) -> None:
+        """Write what is known of a document; None: it is being translated."""
+        head: dict[str, object] = {"key": document.key, "name": document.name, "added": document.added}
+        content = b""
+        if isinstance(outcome, TranslatedDocument):
+            content = outcome.content
+            head["done"] = {"mime_type": outcome.mime_type, "characters": outcome.characters}
+        elif outcome is not None:
+            content = outcome.SerializeToString()
+        file = self._path / document.id
+        written = file.with_suffix(".new")
+        written.write_bytes(b"%s\n%s" % (json.dumps(head).encode(), content))
+        written.replace(file)
+
+    async def read(self, id: str) -> StoredDocument | None:
+        """Read a document of any process; None: there is none."""
+        if not self.has(id):
+            return None
+        try:
+            line, _, content = (await asyncio.to_thread((self._path / id).read_bytes)).partition(b"\n")
+        except FileNotFoundError:  # removed a moment ago
+            return None
+        head = json.loads(line)
+        done, work = head.pop("done", None), asyncio.get_running_loop().create_future()
+        if done is not None:
+            work.set_result(TranslatedDocument(content, **done))
+        elif content:
+            work.set_exception(RpcError(status_pb2.Status.FromString(content)))
+        return StoredDocument(id, work=work, **head)
+
+    def has(self, id: str) -> bool:
+        """Tell whether there is such a document."""
+        return ID.fullmatch(id) is not None and (self._path / id).exists()
+
+    def remove(self, id: str) -> None:
+        """Remove a document, if it is there."""
+        (self._path / id).unlink(missing_ok=True)
+
+
 class StoredDocuments:
     """Keep documents for some minutes, the oldest only while there is room. Not thread-safe: for the event loop only.
 
@@ -55,11 +105,13 @@ class StoredDocuments:
     Args:
         limit: bytes of all results.
         clock: returns monotonic seconds.
+        folder: of several processes on one port, each of which may be asked for a document; None: there is only one.
     """
 
-    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic, folder: DocumentFolder | None = None) -> None:
         self._limit = limit
         self._clock = clock
+        self._folder = folder
         self._documents: dict[str, StoredDocument] = {}  # in the order of their times
 
     async def upload(
@@ -87,22 +139,34 @@ class StoredDocuments:
         """Start to translate a document of this name, and keep it."""
         self._drop()
         id, key = (secrets.token_urlsafe(KEY_BYTES) for _ in range(2))
-        document = StoredDocument(id, key, name, self._clock(), asyncio.create_task(work))
+        document = StoredDocument(id, key, name, self._clock(), asyncio.get_running_loop().create_future())
+        if self._folder is not None:
+            self._folder.write(document)
+            work = _shared(document, self._folder, work)
+        document.work = asyncio.create_task(work)
         self._documents[id] = document
         return document
 
-    def get(self, id: str) -> StoredDocument:
+    async def get(self, id: str) -> StoredDocument:
         """Return a document. Raises RpcError: it is unknown, or was dropped."""
         self._drop()
-        if id not in self._documents:
+        document = self._documents.get(id)
+        if self._folder is not None:
+            if document is None:
+                document = await self._folder.read(id)
+            elif not self._folder.has(id):  # another process removed it
+                document = None
+        if document is None or self._is_old(document):
             message = f"the document is unknown or was dropped: they are kept for {KEEP_SECONDS / 60:g} minutes"
             raise RpcError.of(grpc.StatusCode.NOT_FOUND, message)
-        return self._documents[id]
+        return document
 
     def remove(self, id: str) -> None:
         """Forget a document; it is no longer translated."""
         if (document := self._documents.pop(id, None)) is not None:
             document.work.cancel()
+        if self._folder is not None:
+            self._folder.remove(id)
 
     def close(self) -> None:
         """Forget all documents."""
@@ -111,12 +175,29 @@ class StoredDocuments:
 
     def _drop(self) -> None:
         """Forget documents that have ended and are too old, or for which there is no room."""
-        size, expired = sum(document.size for document in self._documents.values()), self._clock() - KEEP_SECONDS
+        size = sum(document.size for document in self._documents.values())
         for document in list(self._documents.values()):
             crowded = size > self._limit or len(self._documents) >= MOST_DOCUMENTS
-            if document.work.done() and (crowded or document.added <= expired):
+            if self._is_old(document) or (crowded and document.work.done()):
                 size -= document.size
                 self.remove(document.id)
+
+    def _is_old(self, document: StoredDocument) -> bool:
+        return document.work.done() and document.added <= self._clock() - KEEP_SECONDS
+
+
+async def _shared(
+    document: StoredDocument, folder: DocumentFolder, work: Coroutine[Any, Any, TranslatedDocument]
+) -> TranslatedDocument:
+    """Translate a document, and write the outcome for the other processes."""
+    try:
+        translated = await work
+    except Exception as error:
+        status = error.status if isinstance(error, RpcError) else status_pb2.Status(code=grpc.StatusCode.INTERNAL.value[0])
+        folder.write(document, status)
+        raise
+    await asyncio.to_thread(folder.write, document, translated)
+    return translated
 
 
 async def _unchanged(content: bytes, mime_type: str) -> TranslatedDocument:

@@ -6,6 +6,7 @@ open, the oldest one is closed, so that idle connections never keep out a probe,
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -75,6 +76,10 @@ class HttpServer:
         """
         self._server = await listen(self._make_protocol, host, port, flag)
         return int(self._server.sockets[0].getsockname()[1])
+
+    async def start_unix(self, listener: socket.socket) -> None:
+        """Listen on a Unix socket that has a name."""
+        self._server = await asyncio.get_running_loop().create_unix_server(self._make_protocol, sock=listener)
 
     async def stop(self) -> None:
         """Close the port and every connection."""

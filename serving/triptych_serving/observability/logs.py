@@ -41,12 +41,15 @@ class CallIds:
 current_ids: ContextVar[CallIds | None] = ContextVar("current_ids", default=None)
 
 
-def configure_logs(options: ObservabilityOptions) -> None:
-    """Set up logging of this process to standard error. For the command that starts a server."""
+def configure_logs(options: ObservabilityOptions, always: Mapping[str, object] | None = None) -> None:
+    """Set up logging of this process to standard error. For the command that starts a server.
+
+    `always`: fields of every line, before the ids of its call.
+    """
     handler = logging.StreamHandler()
     handler.addFilter(RepeatFilter())
     handler.addFilter(_is_not_late_answer)
-    handler.setFormatter(JsonFormatter() if options.log_format == JSON else TextFormatter(TEXT_FORMAT))
+    handler.setFormatter(JsonFormatter(always) if options.log_format == JSON else TextFormatter(always))
     logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
     if options.log_format == JSON:
         logging.captureWarnings(True)
@@ -57,24 +60,32 @@ def configure_logs(options: ObservabilityOptions) -> None:
 class TextFormatter(logging.Formatter):
     """Format `2026-01-31 12:00:00,000 INFO logger: message field=value [request_id=...]`, one line except for tracebacks."""
 
+    def __init__(self, always: Mapping[str, object] | None = None) -> None:
+        super().__init__(TEXT_FORMAT)
+        self._always = always or {}
+
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        fields, ids = getattr(record, "fields", {}), current_ids.get()
+        fields, ids = getattr(record, "fields", {}), {**self._always, **_ids()}
         line = " ".join([super().formatMessage(record), *_pairs(fields)])
-        line += f" [{' '.join(_pairs(ids.fields()))}]" if ids else ""
+        line += f" [{' '.join(_pairs(ids))}]" if ids else ""
         return line.translate(CONTROLS)  # values from callers must not forge lines of the log
 
 
 class JsonFormatter(logging.Formatter):
     """Format one object per line: time, level, logger, message, ids of the call, `fields` of the record, exception."""
 
+    def __init__(self, always: Mapping[str, object] | None = None) -> None:
+        super().__init__()
+        self._always = always or {}
+
     def format(self, record: logging.LogRecord) -> str:
-        ids = current_ids.get()
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **({} if ids is None else ids.fields()),
+            **self._always,
+            **_ids(),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
@@ -118,6 +129,12 @@ def _on_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
         name = arguments.thread.name if arguments.thread else "a thread"
         error = arguments.exc_value
         logger.critical("uncaught in %s: %s", name, error, exc_info=(arguments.exc_type, error, arguments.exc_traceback))
+
+
+def _ids() -> dict[str, str]:
+    """Return the ids of the call that a line belongs to."""
+    ids = current_ids.get()
+    return {} if ids is None else ids.fields()
 
 
 def _pairs(values: Mapping[str, object]) -> list[str]:

@@ -6,6 +6,7 @@ OpenTelemetry's own variables set sampling, batches, headers, certificates and r
 import asyncio
 import logging
 import os
+import socket
 import threading
 
 from triptych.extras import install_command
@@ -37,7 +38,8 @@ class Observability:
     def __init__(self, options: ObservabilityOptions, sources: MetricSources) -> None:
         self.port = options.metrics_port  # the actual port after `start`
         self._host = options.metrics_host
-        self._metrics = None if options.metrics_port is None else MetricsServer(sources)
+        self._socket = options.metrics_socket
+        self._metrics = None if options.metrics_port is None and self._socket is None else MetricsServer(sources)
         self._tracing = Tracing(options.otlp_endpoint) if wants_traces(options.otlp_endpoint) else None
         self.observers = self._make_observers(options.access_log)
 
@@ -47,7 +49,9 @@ class Observability:
         Raises:
             PortError: the address is in use or not allowed.
         """
-        if self._metrics is not None and self.port is not None:
+        if self._metrics is not None and self._socket is not None:
+            await self._metrics.start_unix(socket.socket(fileno=self._socket))
+        elif self._metrics is not None and self.port is not None:
             self.port = await self._metrics.start(self._host, self.port, "--metrics-port")
             logger.info("metrics on http://%s/metrics", format_address(self._host, self.port))
 

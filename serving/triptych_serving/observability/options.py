@@ -15,3 +15,4 @@ class ObservabilityOptions:
     access_log: bool = False  # one line for each call
     log_format: str = TEXT  # or JSON
     log_level: str = "info"
+    metrics_socket: int | None = None  # file descriptor of a Unix socket for them, in place of a port

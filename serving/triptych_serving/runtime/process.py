@@ -34,13 +34,16 @@ def give_way(niceness: int = NICENESS) -> None:
                 os.setpriority(os.PRIO_PROCESS, thread, level)
 
 
-def depend_on_parent() -> None:
-    """End this process with the thread that started it, whatever it is doing, and before others where memory is short.
-
-    On Linux only; elsewhere nothing happens.
-    """
+def end_with_parent() -> None:
+    """End this process with the thread that started it, whatever it is doing. On Linux only; elsewhere nothing happens."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def depend_on_parent() -> None:
+    """End this process with the thread that started it, and before others where memory is short. On Linux only, too."""
+    end_with_parent()
+    if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may hide it
             Path("/proc/self/oom_score_adj").write_text(FIRST_TO_END, encoding="ascii")
 

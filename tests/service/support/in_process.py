@@ -67,7 +67,7 @@ class Log(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.setFormatter(logs.TextFormatter(logs.TEXT_FORMAT))
+        self.setFormatter(logs.TextFormatter())
         self.lines: list[str] = []
         self._logger = logging.getLogger("triptych_serving")
         self._level = self._logger.level
@@ -135,7 +135,7 @@ def options_of_flags(models: Path, *flags: str | Path) -> ServerOptions:
     unset = {name: None for name in os.environ if name.startswith(("TRIPTYCH_", "OTEL_"))}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server_module, "serve", serve)
-        patch.setattr(logs, "configure_logs", lambda options: None)
+        patch.setattr(logs, "configure_logs", lambda options, always: None)
         CliRunner().invoke(
             command, list(map(str, (*usual, *flags))), env={**unset, "TRIPTYCH_METRICS_PORT": "0"}, catch_exceptions=False
         )

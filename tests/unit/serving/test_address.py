@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from triptych_serving.address import check_free, format_address, listen
+from triptych_serving.address import check_free, format_address, listen, reserve_port
 from triptych_serving.errors import PortError
 
 
@@ -48,3 +48,30 @@ def test_a_process_without_open_files_tries_to_accept_once(monkeypatch: pytest.M
 
     asyncio.run(connect())
     assert [fault["exception"].strerror for fault in faults] == ["Too many open files"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "::"])
+def test_a_reserved_port_is_for_processes_that_share_it(host: str) -> None:
+    try:
+        reserved = reserve_port(host, 0, "--port")
+    except PortError as error:  # a machine without IPv6
+        pytest.skip(str(error))
+    try:
+        port = int(reserved[0].getsockname()[1])
+        assert {each.getsockname()[1] for each in reserved} == {port}
+        with pytest.raises(PortError, match=f"^--http-port {port}: cannot listen on .*: Address already in use$"):
+            check_free(host, port, "--http-port")
+        with pytest.raises(PortError, match=f"^--port {port}: "):
+            reserve_port(host, port, "--port")
+
+        async def share() -> None:
+            servers = [await listen(asyncio.Protocol, host, port, "--port", is_shared=True) for _ in range(2)]
+            with pytest.raises(PortError):
+                await listen(asyncio.Protocol, host, port, "--port")
+            for server in servers:
+                server.close()
+
+        asyncio.run(share())
+    finally:
+        for each in reserved:
+            each.close()

@@ -27,7 +27,7 @@ from ..conftest import Run
 def configured(monkeypatch: pytest.MonkeyPatch) -> list[ObservabilityOptions]:
     """Options that the logs were configured with."""
     configured: list[ObservabilityOptions] = []
-    monkeypatch.setattr(logs, "configure_logs", configured.append)
+    monkeypatch.setattr(logs, "configure_logs", lambda options, _: configured.append(options))
     return configured
 
 

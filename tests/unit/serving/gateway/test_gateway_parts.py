@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,7 +28,7 @@ from triptych_serving.gateway.language_detection import TAG
 from triptych_serving.gateway.messages import fault_in, to_dict, to_json
 from triptych_serving.gateway.open_inference import request_from, response_to
 from triptych_serving.gateway.openai import Answer, _events, error_body, tool_fields
-from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
+from triptych_serving.gateway.stored_documents import KEEP_SECONDS, DocumentFolder, StoredDocuments
 from triptych_serving.gateway.translation import TranslatedDocument, language_names, translate_document
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.event_loop import Offload
@@ -284,21 +285,57 @@ async def test_stored_documents_are_dropped_by_age_and_size() -> None:
 
     first, second = documents.add("a", translated(6)), documents.add("b", translated(4))
     await asyncio.gather(first.work, second.work)
-    assert documents.get(first.id).response().body == b"x" * 6
+    assert (await documents.get(first.id)).response().body == b"x" * 6
     third = documents.add("c", translated(1))
     await third.work
     with pytest.raises(RpcError, match="unknown or was dropped"):
-        documents.get(first.id)
+        await documents.get(first.id)
     now = KEEP_SECONDS
     with pytest.raises(RpcError, match="unknown or was dropped"):
-        documents.get(second.id)
+        await documents.get(second.id)
     running = documents.add("d", asyncio.Event().wait())  # type: ignore[arg-type]  # never ends
     now = 3 * KEEP_SECONDS
     with pytest.raises(RpcError, match="not translated yet"):
-        documents.get(running.id).response()
+        (await documents.get(running.id)).response()
     documents.close()
     await asyncio.wait((running.work,))
     assert running.work.cancelled()
+
+
+@in_loop
+async def test_documents_are_known_to_every_process(tmp_path: Path) -> None:
+    now = 0.0
+    one, other = (StoredDocuments(100, lambda: now, DocumentFolder(tmp_path)) for _ in range(2))
+    go_on = asyncio.Event()
+
+    async def translated(content: bytes) -> TranslatedDocument:
+        await go_on.wait()
+        if not content:
+            raise RpcError.of(grpc.StatusCode.INVALID_ARGUMENT, "file_name: not a supported document")
+        return TranslatedDocument(content, "text/plain", 7)
+
+    good, bad = one.add("ä.txt", translated(b"x\ny")), one.add("b", translated(b""))
+    assert not (await other.get(good.id)).work.done()
+    go_on.set()
+    await asyncio.wait((good.work, bad.work))
+    found = await other.get(good.id)
+    assert (found.key, found.name, found.work.result()) == (good.key, "ä.txt", TranslatedDocument(b"x\ny", "text/plain", 7))
+    error, same = bad.work.exception(), (await other.get(bad.id)).work.exception()
+    assert isinstance(same, RpcError)
+    assert isinstance(error, RpcError)
+    assert same.status == error.status
+    other.remove(good.id)
+    for documents in (one, other):  # fetched once, wherever
+        with pytest.raises(RpcError, match="unknown or was dropped"):
+            await documents.get(good.id)
+    for unknown in ("..", "x" * 32, "../" + bad.id):
+        with pytest.raises(RpcError, match="unknown or was dropped"):
+            await other.get(unknown)
+    now = KEEP_SECONDS
+    with pytest.raises(RpcError, match="unknown or was dropped"):
+        await other.get(bad.id)
+    one.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 @in_loop

@@ -9,11 +9,11 @@ import threading
 import pytest
 
 from triptych_serving.observability import logs
-from triptych_serving.observability.logs import TEXT_FORMAT, CallIds, JsonFormatter, RepeatFilter, TextFormatter, current_ids
+from triptych_serving.observability.logs import CallIds, JsonFormatter, RepeatFilter, TextFormatter, current_ids
 from triptych_serving.observability.options import ObservabilityOptions
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-TEXT, JSON = TextFormatter(TEXT_FORMAT), JsonFormatter()
+TEXT, JSON = TextFormatter(), JsonFormatter()
 
 
 def a_record(message: str, **members: object) -> logging.LogRecord:
