@@ -247,6 +247,8 @@ class GenerateArguments(OptionsArguments, total=False):
     or as in OpenAI's API."""
     tool_choice: str
     """"auto", "none", "required", or the name of the function that the answer calls; "auto" by default."""
+    logit_bias: Mapping[int, float]
+    """Added to the logits of tokens, by token: at most 1,024 values of -100 to 100."""
 
 
 class CompleteImageArguments(OptionsArguments, total=False):

@@ -333,6 +333,39 @@ def test_prompts_may_be_tokens(served: Served, openai_client: openai.OpenAI) -> 
             text_generation_pb2_grpc.TextGenerationServiceStub(channel).Generate(both)
 
 
+@torch.no_grad()
+def test_logits_are_biased_as_asked(served: Served, openai_client: openai.OpenAI) -> None:
+    ids = served.ids(PROMPTS[0])
+    biased = served.log_probabilities(ids)[-1]
+    best = biased.topk(3).indices.tolist()
+    biases = {best[0]: -100.0, best[2]: 2.5}
+    for token, value in biases.items():
+        biased[token] += value
+    common: dict[str, Any] = {"model": "llama", "prompt": ids, "max_tokens": 1, "logprobs": 1}
+    names = {str(token): value for token, value in biases.items()}
+    for temperature in (0, 1):  # greedy search, and a sample
+        [found] = openai_client.completions.create(temperature=temperature, seed=5, logit_bias=names, **common).choices  # type: ignore[arg-type]
+        assert found.logprobs is not None
+        assert list(found.logprobs.top_logprobs[0].values()) == [pytest.approx(float(biased.max()), abs=1e-4)]
+    chosen = served.client.generate(PROMPTS[0], logit_bias=biases, top_logprobs=0, sampling_topk=1, max_tokens=1).choices[0]
+    assert chosen.tokens[0].id == int(biased.argmax())
+    only = served.client.generate(PROMPTS[0], logit_bias={best[1]: 100}, top_logprobs=0, max_tokens=5).choices[0]
+    assert {token.id for token in only.tokens} == {best[1]}
+    beams = served.client.generate(PROMPTS[0], logit_bias={best[1]: 100}, beam_size=3, max_tokens=4)
+    assert beams.text == served.tokenizer.decode([best[1]] * 4)
+    for wrong, problem in (
+        ({"5": 101}, "logit_bias[5]: 101.0 is out of range, it must be at least -100 and at most 100"),
+        ({"99999": 1}, "logit_bias: 99,999 is not a token of the model, whose tokens are 0 to "),
+        ({"a": 1}, "logit_bias: 'a' is not the number of a token"),
+        ({"-1": 1}, "logit_bias: '-1' is not the number of a token"),
+        ({"1" * 5_000: 1}, "is not the number of a token"),
+        ({"5": "1"}, "logit_bias.5: str '1', must be a finite number"),
+        ({str(token): 1 for token in range(1_025)}, "logit_bias: 1,025 tokens, the limit is 1,024"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=re.escape(problem)):
+            openai_client.completions.create(**common, extra_body={"logit_bias": wrong})
+
+
 def test_ends_may_be_ignored(served: Served, openai_client: openai.OpenAI) -> None:
     def ask(text: str, **more: Any) -> Any:
         return openai_client.completions.create(model="llama", prompt=text, temperature=0, max_tokens=40, extra_body=more)

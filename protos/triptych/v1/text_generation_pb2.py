@@ -27,13 +27,17 @@ from triptych.v1 import common_pb2 as triptych_dot_v1_dot_common__pb2
 from triptych.v1 import translation_pb2 as triptych_dot_v1_dot_translation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!triptych/v1/text_generation.proto\x12\x0btriptych.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x18triptych/v1/common.proto\x1a\x1dtriptych/v1/translation.proto\"{\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12)\n\ntool_calls\x18\x03 \x03(\x0b\x32\x15.triptych.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\"=\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"\x1d\n\x0bTokenPrompt\x12\x0e\n\x06tokens\x18\x01 \x03(\r\"\xea\x03\n\x0fGenerateRequest\x12\x0f\n\x07prompts\x18\x01 \x03(\t\x12*\n\x08messages\x18\x02 \x03(\x0b\x32\x18.triptych.v1.ChatMessage\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmodel_version\x18\x04 \x01(\t\x12-\n\x07options\x18\x05 \x01(\x0b\x32\x1c.triptych.v1.DecodingOptions\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x01n\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x08 \x03(\t\x12\x19\n\x0ctop_logprobs\x18\t \x01(\rH\x02\x88\x01\x01\x12\x0c\n\x04\x65\x63ho\x18\n \x01(\x08\x12\x33\n\x12template_variables\x18\x0b \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x13\n\x0bjson_schema\x18\x0c \x01(\t\x12\r\n\x05regex\x18\r \x01(\t\x12 \n\x05tools\x18\x0e \x03(\x0b\x32\x11.triptych.v1.Tool\x12\x13\n\x0btool_choice\x18\x0f \x01(\t\x12/\n\rtoken_prompts\x18\x10 \x03(\x0b\x32\x18.triptych.v1.TokenPromptB\r\n\x0b_max_tokensB\x04\n\x02_nB\x0f\n\r_top_logprobs\"\x8b\x01\n\x10GenerateResponse\x12,\n\x0bgenerations\x18\x01 \x03(\x0b\x32\x17.triptych.v1.Generation\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"t\n\nGeneration\x12.\n\x07\x63hoices\x18\x01 \x03(\x0b\x32\x1d.triptych.v1.GenerationChoice\x12\x1a\n\x12prompt_token_count\x18\x02 \x01(\r\x12\x1a\n\x12\x63\x61\x63hed_token_count\x18\x03 \x01(\r\"\xf2\x01\n\x10GenerationChoice\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x30\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x19.triptych.v1.FinishReason\x12\x15\n\rstop_sequence\x18\x03 \x01(\t\x12\x13\n\x0btoken_count\x18\x04 \x01(\r\x12\x12\n\x05score\x18\x05 \x01(\x02H\x00\x88\x01\x01\x12)\n\x06tokens\x18\x06 \x03(\x0b\x32\x19.triptych.v1.TokenLogprob\x12)\n\ntool_calls\x18\x07 \x03(\x0b\x32\x15.triptych.v1.ToolCallB\x08\n\x06_score\"\x82\x01\n\x0cTokenLogprob\x12\r\n\x05token\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x0c\x12\n\n\x02id\x18\x03 \x01(\r\x12\x14\n\x07logprob\x18\x04 \x01(\x02H\x00\x88\x01\x01\x12&\n\x03top\x18\x05 \x03(\x0b\x32\x19.triptych.v1.TokenLogprobB\n\n\x08_logprob\"\xf0\x03\n\x15GenerateStreamRequest\x12\x0f\n\x07prompts\x18\x01 \x03(\t\x12*\n\x08messages\x18\x02 \x03(\x0b\x32\x18.triptych.v1.ChatMessage\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmodel_version\x18\x04 \x01(\t\x12-\n\x07options\x18\x05 \x01(\x0b\x32\x1c.triptych.v1.DecodingOptions\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x01n\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x08 \x03(\t\x12\x19\n\x0ctop_logprobs\x18\t \x01(\rH\x02\x88\x01\x01\x12\x0c\n\x04\x65\x63ho\x18\n \x01(\x08\x12\x33\n\x12template_variables\x18\x0b \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x13\n\x0bjson_schema\x18\x0c \x01(\t\x12\r\n\x05regex\x18\r \x01(\t\x12 \n\x05tools\x18\x0e \x03(\x0b\x32\x11.triptych.v1.Tool\x12\x13\n\x0btool_choice\x18\x0f \x01(\t\x12/\n\rtoken_prompts\x18\x10 \x03(\x0b\x32\x18.triptych.v1.TokenPromptB\r\n\x0b_max_tokensB\x04\n\x02_nB\x0f\n\r_top_logprobs\"\xb0\x01\n\x16GenerateStreamResponse\x12-\n\x05piece\x18\x01 \x01(\x0b\x32\x1c.triptych.v1.GenerationPieceH\x00\x12/\n\x06result\x18\x02 \x01(\x0b\x32\x1d.triptych.v1.GenerationResultH\x00\x12-\n\x07summary\x18\x03 \x01(\x0b\x32\x1a.triptych.v1.StreamSummaryH\x00\x42\x07\n\x05\x65vent\"v\n\x0fGenerationPiece\x12\x14\n\x0cprompt_index\x18\x01 \x01(\r\x12\x14\n\x0c\x63hoice_index\x18\x02 \x01(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12)\n\x06tokens\x18\x04 \x03(\x0b\x32\x19.triptych.v1.TokenLogprob\"U\n\x10GenerationResult\x12\x14\n\x0cprompt_index\x18\x01 \x01(\r\x12+\n\ngeneration\x18\x02 \x01(\x0b\x32\x17.triptych.v1.Generation2\xbd\x01\n\x15TextGenerationService\x12G\n\x08Generate\x12\x1c.triptych.v1.GenerateRequest\x1a\x1d.triptych.v1.GenerateResponse\x12[\n\x0eGenerateStream\x12\".triptych.v1.GenerateStreamRequest\x1a#.triptych.v1.GenerateStreamResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!triptych/v1/text_generation.proto\x12\x0btriptych.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x18triptych/v1/common.proto\x1a\x1dtriptych/v1/translation.proto\"{\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12)\n\ntool_calls\x18\x03 \x03(\x0b\x32\x15.triptych.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\"=\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"\x1d\n\x0bTokenPrompt\x12\x0e\n\x06tokens\x18\x01 \x03(\r\"\xdd\x04\n\x0fGenerateRequest\x12\x0f\n\x07prompts\x18\x01 \x03(\t\x12*\n\x08messages\x18\x02 \x03(\x0b\x32\x18.triptych.v1.ChatMessage\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmodel_version\x18\x04 \x01(\t\x12-\n\x07options\x18\x05 \x01(\x0b\x32\x1c.triptych.v1.DecodingOptions\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x01n\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x08 \x03(\t\x12\x19\n\x0ctop_logprobs\x18\t \x01(\rH\x02\x88\x01\x01\x12\x0c\n\x04\x65\x63ho\x18\n \x01(\x08\x12\x33\n\x12template_variables\x18\x0b \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x13\n\x0bjson_schema\x18\x0c \x01(\t\x12\r\n\x05regex\x18\r \x01(\t\x12 \n\x05tools\x18\x0e \x03(\x0b\x32\x11.triptych.v1.Tool\x12\x13\n\x0btool_choice\x18\x0f \x01(\t\x12/\n\rtoken_prompts\x18\x10 \x03(\x0b\x32\x18.triptych.v1.TokenPrompt\x12?\n\nlogit_bias\x18\x11 \x03(\x0b\x32+.triptych.v1.GenerateRequest.LogitBiasEntry\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\r\n\x0b_max_tokensB\x04\n\x02_nB\x0f\n\r_top_logprobs\"\x8b\x01\n\x10GenerateResponse\x12,\n\x0bgenerations\x18\x01 \x03(\x0b\x32\x17.triptych.v1.Generation\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"t\n\nGeneration\x12.\n\x07\x63hoices\x18\x01 \x03(\x0b\x32\x1d.triptych.v1.GenerationChoice\x12\x1a\n\x12prompt_token_count\x18\x02 \x01(\r\x12\x1a\n\x12\x63\x61\x63hed_token_count\x18\x03 \x01(\r\"\xf2\x01\n\x10GenerationChoice\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x30\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x19.triptych.v1.FinishReason\x12\x15\n\rstop_sequence\x18\x03 \x01(\t\x12\x13\n\x0btoken_count\x18\x04 \x01(\r\x12\x12\n\x05score\x18\x05 \x01(\x02H\x00\x88\x01\x01\x12)\n\x06tokens\x18\x06 \x03(\x0b\x32\x19.triptych.v1.TokenLogprob\x12)\n\ntool_calls\x18\x07 \x03(\x0b\x32\x15.triptych.v1.ToolCallB\x08\n\x06_score\"\x82\x01\n\x0cTokenLogprob\x12\r\n\x05token\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x0c\x12\n\n\x02id\x18\x03 \x01(\r\x12\x14\n\x07logprob\x18\x04 \x01(\x02H\x00\x88\x01\x01\x12&\n\x03top\x18\x05 \x03(\x0b\x32\x19.triptych.v1.TokenLogprobB\n\n\x08_logprob\"\xe9\x04\n\x15GenerateStreamRequest\x12\x0f\n\x07prompts\x18\x01 \x03(\t\x12*\n\x08messages\x18\x02 \x03(\x0b\x32\x18.triptych.v1.ChatMessage\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmodel_version\x18\x04 \x01(\t\x12-\n\x07options\x18\x05 \x01(\x0b\x32\x1c.triptych.v1.DecodingOptions\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x00\x88\x01\x01\x12\x0e\n\x01n\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x08 \x03(\t\x12\x19\n\x0ctop_logprobs\x18\t \x01(\rH\x02\x88\x01\x01\x12\x0c\n\x04\x65\x63ho\x18\n \x01(\x08\x12\x33\n\x12template_variables\x18\x0b \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x13\n\x0bjson_schema\x18\x0c \x01(\t\x12\r\n\x05regex\x18\r \x01(\t\x12 \n\x05tools\x18\x0e \x03(\x0b\x32\x11.triptych.v1.Tool\x12\x13\n\x0btool_choice\x18\x0f \x01(\t\x12/\n\rtoken_prompts\x18\x10 \x03(\x0b\x32\x18.triptych.v1.TokenPrompt\x12\x45\n\nlogit_bias\x18\x11 \x03(\x0b\x32\x31.triptych.v1.GenerateStreamRequest.LogitBiasEntry\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\r\n\x0b_max_tokensB\x04\n\x02_nB\x0f\n\r_top_logprobs\"\xb0\x01\n\x16GenerateStreamResponse\x12-\n\x05piece\x18\x01 \x01(\x0b\x32\x1c.triptych.v1.GenerationPieceH\x00\x12/\n\x06result\x18\x02 \x01(\x0b\x32\x1d.triptych.v1.GenerationResultH\x00\x12-\n\x07summary\x18\x03 \x01(\x0b\x32\x1a.triptych.v1.StreamSummaryH\x00\x42\x07\n\x05\x65vent\"v\n\x0fGenerationPiece\x12\x14\n\x0cprompt_index\x18\x01 \x01(\r\x12\x14\n\x0c\x63hoice_index\x18\x02 \x01(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12)\n\x06tokens\x18\x04 \x03(\x0b\x32\x19.triptych.v1.TokenLogprob\"U\n\x10GenerationResult\x12\x14\n\x0cprompt_index\x18\x01 \x01(\r\x12+\n\ngeneration\x18\x02 \x01(\x0b\x32\x17.triptych.v1.Generation2\xbd\x01\n\x15TextGenerationService\x12G\n\x08Generate\x12\x1c.triptych.v1.GenerateRequest\x1a\x1d.triptych.v1.GenerateResponse\x12[\n\x0eGenerateStream\x12\".triptych.v1.GenerateStreamRequest\x1a#.triptych.v1.GenerateStreamResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'triptych.v1.text_generation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._loaded_options = None
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._serialized_options = b'8\001'
+  _globals['_GENERATESTREAMREQUEST_LOGITBIASENTRY']._loaded_options = None
+  _globals['_GENERATESTREAMREQUEST_LOGITBIASENTRY']._serialized_options = b'8\001'
   _globals['_CHATMESSAGE']._serialized_start=137
   _globals['_CHATMESSAGE']._serialized_end=260
   _globals['_TOOL']._serialized_start=262
@@ -43,23 +47,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENPROMPT']._serialized_start=382
   _globals['_TOKENPROMPT']._serialized_end=411
   _globals['_GENERATEREQUEST']._serialized_start=414
-  _globals['_GENERATEREQUEST']._serialized_end=904
-  _globals['_GENERATERESPONSE']._serialized_start=907
-  _globals['_GENERATERESPONSE']._serialized_end=1046
-  _globals['_GENERATION']._serialized_start=1048
-  _globals['_GENERATION']._serialized_end=1164
-  _globals['_GENERATIONCHOICE']._serialized_start=1167
-  _globals['_GENERATIONCHOICE']._serialized_end=1409
-  _globals['_TOKENLOGPROB']._serialized_start=1412
-  _globals['_TOKENLOGPROB']._serialized_end=1542
-  _globals['_GENERATESTREAMREQUEST']._serialized_start=1545
-  _globals['_GENERATESTREAMREQUEST']._serialized_end=2041
-  _globals['_GENERATESTREAMRESPONSE']._serialized_start=2044
-  _globals['_GENERATESTREAMRESPONSE']._serialized_end=2220
-  _globals['_GENERATIONPIECE']._serialized_start=2222
-  _globals['_GENERATIONPIECE']._serialized_end=2340
-  _globals['_GENERATIONRESULT']._serialized_start=2342
-  _globals['_GENERATIONRESULT']._serialized_end=2427
-  _globals['_TEXTGENERATIONSERVICE']._serialized_start=2430
-  _globals['_TEXTGENERATIONSERVICE']._serialized_end=2619
+  _globals['_GENERATEREQUEST']._serialized_end=1019
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._serialized_start=933
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._serialized_end=981
+  _globals['_GENERATERESPONSE']._serialized_start=1022
+  _globals['_GENERATERESPONSE']._serialized_end=1161
+  _globals['_GENERATION']._serialized_start=1163
+  _globals['_GENERATION']._serialized_end=1279
+  _globals['_GENERATIONCHOICE']._serialized_start=1282
+  _globals['_GENERATIONCHOICE']._serialized_end=1524
+  _globals['_TOKENLOGPROB']._serialized_start=1527
+  _globals['_TOKENLOGPROB']._serialized_end=1657
+  _globals['_GENERATESTREAMREQUEST']._serialized_start=1660
+  _globals['_GENERATESTREAMREQUEST']._serialized_end=2277
+  _globals['_GENERATESTREAMREQUEST_LOGITBIASENTRY']._serialized_start=933
+  _globals['_GENERATESTREAMREQUEST_LOGITBIASENTRY']._serialized_end=981
+  _globals['_GENERATESTREAMRESPONSE']._serialized_start=2280
+  _globals['_GENERATESTREAMRESPONSE']._serialized_end=2456
+  _globals['_GENERATIONPIECE']._serialized_start=2458
+  _globals['_GENERATIONPIECE']._serialized_end=2576
+  _globals['_GENERATIONRESULT']._serialized_start=2578
+  _globals['_GENERATIONRESULT']._serialized_end=2663
+  _globals['_TEXTGENERATIONSERVICE']._serialized_start=2666
+  _globals['_TEXTGENERATIONSERVICE']._serialized_end=2855
 # @@protoc_insertion_point(module_scope)

@@ -142,6 +142,26 @@ Global___TokenPrompt: _TypeAlias = TokenPrompt  # noqa: Y015
 class GenerateRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LogitBiasEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     PROMPTS_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
@@ -158,6 +178,7 @@ class GenerateRequest(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     TOOL_CHOICE_FIELD_NUMBER: _builtins.int
     TOKEN_PROMPTS_FIELD_NUMBER: _builtins.int
+    LOGIT_BIAS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model's name. May be empty where one model generates text."""
     model_version: _builtins.str
@@ -170,7 +191,7 @@ class GenerateRequest(_message.Message):
     """Number of choices for each prompt: samples, or the best of beam_size hypotheses; the same as options.num_hypotheses."""
     top_logprobs: _builtins.int
     """Return the log-probability of each token, and of as many of the likeliest tokens, 0 to 20. They are the model's, before the
-    temperature; of penalized or suppressed tokens, the edited ones. Not with beam search.
+    temperature; of penalized, suppressed or biased tokens, the edited ones. Not with beam search.
     """
     echo: _builtins.bool
     """The text begins with the prompt. With top_logprobs, the prompt's tokens have theirs too, except the first one."""
@@ -219,6 +240,12 @@ class GenerateRequest(_message.Message):
         have their effect.
         """
 
+    @_builtins.property
+    def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
+        """Added to the logits of tokens, by token, before the temperature: at most 1,024 values of -100 to 100. In a beam search they are added
+        to log-probabilities, which are not normalised again.
+        """
+
     def __init__(
         self,
         *,
@@ -238,10 +265,11 @@ class GenerateRequest(_message.Message):
         tools: _abc.Iterable[Global___Tool] | None = ...,
         tool_choice: _builtins.str = ...,
         token_prompts: _abc.Iterable[Global___TokenPrompt] | None = ...,
+        logit_bias: _abc.Mapping[_builtins.int, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "token_prompts", b"token_prompts", "tool_choice", b"tool_choice", "tools", b"tools", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "token_prompts", b"token_prompts", "tool_choice", b"tool_choice", "tools", b"tools", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
@@ -414,6 +442,26 @@ Global___TokenLogprob: _TypeAlias = TokenLogprob  # noqa: Y015
 class GenerateStreamRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LogitBiasEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     PROMPTS_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
@@ -430,6 +478,7 @@ class GenerateStreamRequest(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     TOOL_CHOICE_FIELD_NUMBER: _builtins.int
     TOKEN_PROMPTS_FIELD_NUMBER: _builtins.int
+    LOGIT_BIAS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     model_version: _builtins.str
     max_tokens: _builtins.int
@@ -455,6 +504,8 @@ class GenerateStreamRequest(_message.Message):
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]: ...
     @_builtins.property
     def token_prompts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenPrompt]: ...
+    @_builtins.property
+    def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]: ...
     def __init__(
         self,
         *,
@@ -474,10 +525,11 @@ class GenerateStreamRequest(_message.Message):
         tools: _abc.Iterable[Global___Tool] | None = ...,
         tool_choice: _builtins.str = ...,
         token_prompts: _abc.Iterable[Global___TokenPrompt] | None = ...,
+        logit_bias: _abc.Mapping[_builtins.int, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "token_prompts", b"token_prompts", "tool_choice", b"tool_choice", "tools", b"tools", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "token_prompts", b"token_prompts", "tool_choice", b"tool_choice", "tools", b"tools", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015

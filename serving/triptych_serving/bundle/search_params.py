@@ -60,6 +60,7 @@ class SearchParams(SearchDefaults):
 
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # tokens, and what is added to the logit of each
     suppressed: tuple[str, ...] = ()  # texts that must not occur
     sampling_topk: int = 1  # 0: all tokens
     sampling_topp: float = 1.0
@@ -90,8 +91,8 @@ class SearchParams(SearchDefaults):
 
     @cached_property
     def constrained(self) -> bool:
-        """True if some tokens' logits change from step to step."""
-        if self.penalizes or self.no_repeat_ngram_size > 0 or self.suppressed or self.min_length > 0:
+        """True if the graph's logits of some tokens are edited."""
+        if self.penalizes or self.no_repeat_ngram_size > 0 or self.suppressed or self.min_length > 0 or self.logit_bias:
             return True
         return any(len(run) > 1 for run in self.suppressed_tokens)  # single ones are banned once and for all
 

@@ -56,8 +56,9 @@ class LogitsProcessor:
     ) -> None:
         transformers = search.rules is SearchRules.TRANSFORMERS
         self._start = np.array([tokens.start] if transformers and tokens.start >= 0 else [], np.int64)
-        sign = -1 if transformers and search.beam_size == 1 else 1
-        self._penalty, self._repeated = sign * search.repetition_penalty, search.repetition_penalty != 1
+        self._sign = -1 if transformers and search.beam_size == 1 else 1
+        self._penalty, self._repeated = self._sign * search.repetition_penalty, search.repetition_penalty != 1
+        self._bias = dict(search.logit_bias)
         self._presence, self._frequency = search.presence_penalty, search.frequency_penalty
         self._penalizes = search.penalizes
         self._run = search.no_repeat_ngram_size
@@ -86,6 +87,7 @@ class LogitsProcessor:
             for short in (False, True)[: 1 + bool(search.min_length)]:
                 bans = np.append(ids, ends) if short else ids
                 self._always[empty, short] = ban(bans), frozenset(bans.tolist()) if self._penalizes else frozenset()
+        self._fixed = {short: self._biased(found) for (_, short), (found, _) in self._always.items()} if self.is_fixed else {}
 
     def edits(self, history: Ints) -> LogitEdits:
         """Return the edits for the next token: the same object where only the same texts are suppressed.
@@ -97,7 +99,11 @@ class LogitsProcessor:
             history: `[T]` all tokens so far, a prefix included, without the start token.
         """
         if self.is_fixed:
-            return self._always[False, len(self._start) + len(history) < self._min_length][0]
+            return self._fixed[len(self._start) + len(history) < self._min_length]
+        return self._biased(self._varying(history))
+
+    def _varying(self, history: Ints) -> LogitEdits:
+        """Return bans and penalties, which depend on the tokens so far."""
         if len(self._start):
             history = np.concatenate((self._start, history))
         tokens: list[int] = history.tolist()
@@ -122,6 +128,18 @@ class LogitsProcessor:
         if counts:
             offsets[-len(penalized) :] = [self._offset(counts[token]) for token in penalized]
         return LogitEdits(ids, factors, offsets)
+
+    def _biased(self, edits: LogitEdits) -> LogitEdits:
+        """Add the request's biases to bans and penalties."""
+        if not self._bias:
+            return edits
+        known: list[int] = edits.tokens.tolist()
+        more = self._bias.keys() - known
+        offsets = np.append(edits.offsets, np.zeros(len(more), np.float32))
+        tokens = [*known, *more]
+        offsets += np.array([self._bias.get(token, 0.0) for token in tokens], np.float32)
+        factors = np.append(edits.factors, np.full(len(more), self._sign, np.float32))
+        return LogitEdits(np.array(tokens, np.int64), factors, offsets)
 
     def _offset(self, count: int) -> float:
         """Return what is added to the logit of a token that has occurred so often."""

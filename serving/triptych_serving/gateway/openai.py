@@ -36,11 +36,11 @@ TYPES = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
+LONGEST_TOKEN = 10  # digits
 DONE = b"data: [DONE]\n\n"
 DECODER = codecs.getincrementaldecoder("utf-8")
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "functions": ([],),
-    "logit_bias": ({},),
     "best_of": (1,),
     "suffix": ("",),
     "modalities": (["text"],),
@@ -229,7 +229,7 @@ async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Any
     given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1), **TOOLS} if not chat else {})}, REMEDIES)
     # A schema may be as large as a body.
     place, rules = ("", {}) if given.keys().isdisjoint(RULES) else await call.parts.threads.run_in_thread(_rules, given)
-    values = {**generation_fields(given), **rules, **own}
+    values = {**generation_fields(given), **rules, **own, "logit_bias": _biases(given)}
     limit = "max_tokens" if given.get("max_completion_tokens") is None else "max_completion_tokens"
     names = {"max_tokens": limit, "options.max_length": limit, **dict.fromkeys(rules, place)}
     names |= {} if chat else {"top_logprobs": "logprobs"}
@@ -351,6 +351,15 @@ def generation_fields(given: Json) -> dict[str, Any]:
             options["sampling_temperature"] = temperature
             options.setdefault("sampling_topk", 0)
     return {**values, "options": options_of(options)}
+
+
+def _biases(given: Json) -> dict[int, float]:
+    """Return what is added to logits, by token, which is a string in JSON. Raises RpcError: it is none, or no number."""
+    biases = as_object(given.take("logit_bias", dict, {}), "logit_bias")
+    for token in biases:
+        if not (token.isascii() and token.isdigit() and int(token[:LONGEST_TOKEN]) < 2**32 and len(token) <= LONGEST_TOKEN):
+            raise invalid(f"logit_bias: {shortened(token, 40)} is not the number of a token")
+    return {int(token): biases.take(token, float) for token in biases}
 
 
 def _rules(given: Json) -> tuple[str, dict[str, str]]:

@@ -60,7 +60,7 @@ class GenerationQuery:
         options = option_values(request.options), request.max_tokens, request.n, request.top_logprobs, request.echo
         variables = sorted((name, repr(value)) for name, value in request.template_variables.items())  # True is not 1
         tools = [astuple(tool) for tool in request.tools], request.tool_choice
-        return RequestContent((*inputs, *options, variables, *tools), request.work)
+        return RequestContent((*inputs, *options, variables, *tools, sorted(request.logit_bias.items())), request.work)
 
     def outputs(self, generator: Generator, prepared: PreparedGeneration) -> tuple[int, Steps[list[Any]]]:
         size = TOKEN_CHARACTERS * sum(len(row.tokens) + 20 * len(row.log_probabilities) for row in prepared.rows)

@@ -23,6 +23,7 @@ from triptych_serving.models.generation.options import (
     GenerationRequest,
     ResolvedGeneration,
     check_functions,
+    not_a_token,
     resolve_generation,
 )
 from triptych_serving.models.generation.text import (
@@ -253,7 +254,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
 
     def _check_tokens(self, field: str, tokens: Sequence[int]) -> list[int]:
         if tokens and (largest := max(tokens)) >= (size := self.manifest.vocabulary_size):
-            raise InvalidInputError(field, f"{largest:,} is not a token of the model, whose tokens are 0 to {size - 1:,}")
+            raise InvalidInputError(field, not_a_token(largest, size))
         return self._with_start_token(field, list(tokens))
 
     def _with_start_token(self, field: str, ids: list[int]) -> list[int]:

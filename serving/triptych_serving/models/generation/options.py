@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from triptych.decoding import DecodingOptions
+from triptych.decoding import Bounds, DecodingOptions
 from triptych_serving.bundle.manifest import IMAGE_GENERATION, TEXT_GENERATION, TextGenerationManifest
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.errors import InvalidInputError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MAX_STOP = 16
 MAX_TOP_LOGPROBS = 20
+MAX_BIASES, BIAS = 1_024, Bounds(-100, 100)
 IMAGE_WORK = 100_000
 CHAT_WORK = 4_000  # of a message: a template may be slow, and many empty messages are a long prompt
 RULES_WORK = 40_000  # of a JSON schema or a regular expression
@@ -49,6 +50,7 @@ class GenerationRequest:
     template_variables: Mapping[str, TemplateValue] = field(default_factory=dict)  # of a chat's template
     tools: Sequence[Tool] = ()  # that the answer of a chat may call
     tool_choice: str = ""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # by token
 
     @property
     def characters(self) -> int:
@@ -155,7 +157,8 @@ def resolve_generation(
     for name, value in own.items():
         if value and resolved.search.beam_size > 1:
             raise InvalidInputError(name, f"is not for beam search, options.beam_size is {resolved.search.beam_size}")
-    search = replace(resolved.search, top_log_probabilities=top)
+    biases = _check_biases(request.logit_bias, manifest.vocabulary_size)
+    search = replace(resolved.search, top_log_probabilities=top, logit_bias=biases)
     if field := request.ruling_field:
         if request.json_schema and request.regex:
             raise InvalidInputError(field, "is set beside regex; send one of them")
@@ -163,6 +166,23 @@ def resolve_generation(
             raise InvalidInputError("options.min_length", f"does not apply with {field}, which decides where a text may end")
         search = replace(search, follows_grammar=True, min_length=0)
     return ResolvedGeneration(search, resolved.max_tokens, options.max_length is None, options.seed is not None)
+
+
+def _check_biases(biases: Mapping[int, float], vocabulary_size: int) -> tuple[tuple[int, float], ...]:
+    """Return what is added to logits, sorted. Raises InvalidInputError: too many, not a token, or out of range."""
+    if len(biases) > MAX_BIASES:
+        raise InvalidInputError("logit_bias", f"{len(biases):,} tokens, the limit is {MAX_BIASES:,}")
+    for token, value in biases.items():
+        if token >= vocabulary_size:
+            raise InvalidInputError("logit_bias", not_a_token(token, vocabulary_size))
+        if value not in BIAS:
+            raise InvalidInputError(f"logit_bias[{token}]", f"{value} is out of range, it must be {BIAS}")
+    return tuple(sorted((token, value) for token, value in biases.items() if value))
+
+
+def not_a_token(token: int, vocabulary_size: int) -> str:
+    """Describe a number beyond the model's tokens."""
+    return f"{token:,} is not a token of the model, whose tokens are 0 to {vocabulary_size - 1:,}"
 
 
 def check_functions(request: GenerationRequest) -> None:

@@ -69,6 +69,7 @@ def _request_from(request: pb.GenerateRequest | pb.GenerateStreamRequest) -> Gen
         template_variables={name: _variable_from(value) for name, value in request.template_variables.fields.items()},
         tools=[Tool(tool.name, tool.description, tool.parameters) for tool in request.tools],
         tool_choice=request.tool_choice,
+        logit_bias=dict(request.logit_bias),
     )
 
 

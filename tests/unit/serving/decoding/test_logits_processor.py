@@ -58,6 +58,25 @@ def test_tokens_of_a_prompt_are_neither_present_nor_frequent() -> None:
     assert by_token(found) == {5: (2, 0), 3: (2, -1), 4: (2, -1.5)}
 
 
+def test_biases_are_added_to_penalties_and_bans() -> None:
+    biases = ((3, 1.5), (4, -100.0), (7, 2.0))
+    plain = LogitsProcessor(SearchParams(logit_bias=biases), TOKENS, LETTERS)
+    assert plain.is_fixed
+    assert by_token(plain.edits(np.array([5, 3], np.int64))) == {3: (1, 1.5), 4: (1, -100), 7: (1, 2)}
+    more = {"presence_penalty": 0.5, "repetition_penalty": 2.0, "no_repeat_ngram_size": 2, "suppressed_tokens": ((7,),)}
+    found = by_token(edits([5, 3, 5], logit_bias=biases, **more))
+    assert found == {3: (1, np.float32(BAN)), 4: (1, -100), 5: (2, -0.5), 7: (1, np.float32(BAN))}
+    assert by_token(edits([3, 9], logit_bias=biases, presence_penalty=0.5))[3] == (1, 1.0)
+    short = LogitsProcessor(SearchParams(logit_bias=biases, min_length=2), TOKENS, LETTERS)
+    assert [len(short.edits(np.array([9] * size, np.int64)).tokens) for size in (1, 2)] == [3 + len(TOKENS.ends), 3]
+
+
+@pytest.mark.parametrize(("beams", "factor"), [(1, -1), (2, 1)])
+def test_biases_are_added_where_transformers_adds_them(beams: int, factor: int) -> None:
+    search = SearchParams(rules=SearchRules.TRANSFORMERS, beam_size=beams, logit_bias=((5, 2.0),))
+    assert by_token(LogitsProcessor(search, TOKENS, LETTERS).edits(np.zeros(0, np.int64))) == {5: (factor, 2)}
+
+
 def test_a_banned_token_gets_no_penalty() -> None:
     found = edits([5, 3, 5], repetition_penalty=1.3, no_repeat_ngram_size=2)
     assert len(found.tokens) == 2
