@@ -1,4 +1,4 @@
-"""What a server process is told that is one of several on the same ports (see supervisor.py)."""
+"""The place of a server process among several on the same ports, which its supervisor gives it (see supervisor.py)."""
 
 import asyncio
 import json

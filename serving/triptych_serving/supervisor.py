@@ -141,7 +141,7 @@ def _labelled(sample: str, index: int) -> str:
 
 
 class _Answer(NamedTuple):
-    """What a process answered."""
+    """The response of a process to a probe."""
 
     status: int
     content_type: str

@@ -29,10 +29,13 @@ from huggingface_hub import InferenceClient
 from libretranslatepy import LibreTranslateAPI
 
 from triptych_client import Client, DecodingOptions
+from triptych_documents.rules import Term
 from triptych_embedded.request import embedded_repository
 from triptych_serving.gateway import http_server, translation
+from triptych_serving.gateway.glossaries import GlossaryFolder
 from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.repository import loading
+from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.security.api_keys import Role, add_key
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import ServerOptions
@@ -110,9 +113,9 @@ def fetch(request: urllib.request.Request, context: ssl.SSLContext | None = None
 
 
 @contextmanager
-def opened(options: ServerOptions, origins: tuple[str, ...] = ()) -> Iterator[Served]:
+def opened(options: ServerOptions, origins: tuple[str, ...] = (), glossaries: Path | None = None) -> Iterator[Served]:
     """Serve with a gateway."""
-    gateway = GatewayOptions("127.0.0.1", 0, origins=origins)
+    gateway = GatewayOptions("127.0.0.1", 0, origins=origins, glossaries=glossaries)
     with serving(replace(options, gateway=gateway)) as server, Client(f"127.0.0.1:{server.port}") as client:
         assert server.http_port
         yield Served(server.http_port, client)
@@ -543,10 +546,8 @@ def test_deepl_client(served: Served, tmp_path: Path, monkeypatch: pytest.Monkey
     assert [one.code for one in client.get_source_languages()] == ["EN"]
     assert not client.get_usage().any_limit_reached
     assert (client.list_glossaries(), client.list_multilingual_glossaries()) == ([], [])
-    with pytest.raises(deepl.DeepLException, match="Bad request, message: glossaries are not stored here; "):
+    with pytest.raises(deepl.DeepLException, match="message: there are no glossaries here: start the server with --glossaries"):
         client.create_glossary("names", "en", "de", {"lease": "Leihe"})
-    with pytest.raises(deepl.DeepLException, match="glossaries are not stored here"):
-        client.create_multilingual_glossary("names", [])
     notes = "# Café\n\nI have a cat.\n"
     (tmp_path / "notes.md").write_text(notes)
     translated = client.translate_document_from_filepath(tmp_path / "notes.md", tmp_path / "out.md", target_lang="DE")
@@ -568,6 +569,133 @@ def test_deepl_client(served: Served, tmp_path: Path, monkeypatch: pytest.Monkey
     splitting: dict[str, Any] = {"splitting_tags": ["seg", "no"], "ignore_tags": "no", "outline_detection": False}
     found = client.translate_text(xml, target_lang="DE", tag_handling="xml", **splitting)
     assert str(found) == "<doc><seg>Guten Morgen.</seg><seg>Danke.</seg><no>1</no><seg>Ich habe eine Katze.</seg></doc>"
+
+
+Pairs = deepl.api_data.MultilingualGlossaryDictionaryEntries
+
+
+@pytest.fixture(scope="module")
+def glossaries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
+    """A server with a folder of glossaries."""
+    folder = tmp_path_factory.mktemp("glossaries")
+    with opened(options_of(embedded_repository()), glossaries=folder) as served:
+        yield served, folder
+
+
+def test_glossaries_are_files_that_deepls_client_uses(glossaries: tuple[Served, Path], tmp_path: Path) -> None:
+    served, folder = glossaries
+    client = deepl.DeepLClient("key", server_url=served.url)
+    languages: dict[str, Any] = {"source_lang": "EN", "target_lang": "DE"}
+
+    def translate(text: str, **more: Any) -> str:
+        return str(client.translate_text(text, **languages, **more))
+
+    assert client.list_glossaries() == []
+    (folder / "products.en.de.tsv").write_text("# comment\ncat\tMieze\tremark\n", encoding="utf-8")
+    [found] = client.list_glossaries()
+    assert (found.glossary_id, found.name, found.entry_count, found.ready) == ("products", "products", 1, True)
+    assert client.get_glossary_entries("products") == {"cat": "Mieze"}
+    assert "Mieze" not in translate("I have a cat.")
+    assert "Mieze" in translate("I have a cat.\n\nThank you.", glossary="products")
+    assert "<b>" in (marked := translate("I have a <b>cat</b>.", glossary=found, tag_handling="html"))
+    assert "Mieze" in marked
+    for name, content in (("in.txt", "I have a cat.\n"), ("out.txt", "")):
+        (tmp_path / name).write_text(content)
+    paths = tmp_path / "in.txt", tmp_path / "out.txt"
+    client.translate_document_from_filepath(*paths, **languages, glossary=found)
+    assert "Mieze" in paths[1].read_text()
+    (folder / "products.en.de.tsv").write_text("cat\tStubentiger\n", encoding="utf-8")
+    assert "Stubentiger" in translate("I have a cat.", glossary="products")
+    with pytest.raises(deepl.DeepLException, match="glossary_id: 'products' is not for DE to EN-US, but for en to de"):
+        client.translate_text("Katze", source_lang="DE", target_lang="EN-US", glossary="products")
+    body = {"text": "a", "target_lang": "DE", "glossary_id": "products"}
+    served.refused("/v2/translate", body, "source_lang: missing, it is needed beside glossary_id")
+    (folder / "products.en.de.tsv").unlink()
+    with pytest.raises(deepl.GlossaryNotFoundException, match="glossary_id: there is no glossary 'products'"):
+        client.get_glossary("products")
+
+
+def test_glossaries_of_deepls_client_are_kept_as_files(glossaries: tuple[Served, Path]) -> None:
+    served, folder = glossaries
+    client = deepl.DeepLClient("key", server_url=served.url)
+    assert served.get("/v2/glossary-language-pairs")[1] == {"supported_languages": [{"source_lang": "en", "target_lang": "de"}]}
+    made = client.create_glossary("My  terms", "EN", "DE", {"cat": "Mieze", "a dog": "ein Hündchen"})
+    assert (made.name, made.entry_count, client.get_glossary(made.glossary_id).name) == ("My terms", 2, "My terms")
+    assert client.get_glossary_entries(made) == {"cat": "Mieze", "a dog": "ein Hündchen"}
+    csv = 'cat,Mieze,en,de\n"a ""big"" dog",Hund\n'
+    read = client.create_glossary_from_csv("csv", "EN", "DE", csv)
+    assert client.get_glossary_entries(read) == {"cat": "Mieze", 'a "big" dog': "Hund"}
+    dictionaries = [Pairs("en", "de", {"cat": "Mieze"}), Pairs("de", "en", {"Katze": "puss"})]
+    several = client.create_multilingual_glossary("two", dictionaries)
+    assert {(one.source_lang, one.target_lang) for one in several.dictionaries} == {("EN", "DE"), ("DE", "EN")}
+    [entries] = client.get_multilingual_glossary_entries(several, "de", "en").dictionaries
+    assert entries.entries == "Katze\tpuss\n"
+    assert {one.name for one in client.list_multilingual_glossaries()} == {"My terms", "csv", "two"}
+    assert {one.name for one in client.list_glossaries()} == {"My terms", "csv"}
+    served_file = next(folder.glob(f"{made.glossary_id}.*"))
+    assert served_file.read_text(encoding="utf-8") == "# name: My terms\ncat\tMieze\na dog\tein Hündchen\n"
+    for one in (made, read):
+        client.delete_glossary(one)
+    client.delete_multilingual_glossary(several)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"entries": "a"}, "entries: line 1 does not have a source and a target"),
+        ({"entries": "a\tb\n\n\tc"}, "entries: line 3 does not have a source and a target"),
+        ({"entries": "a\tb\na\tc"}, "entries: line 2 has 'a', which occurs before"),
+        ({"entries": "#a\tb"}, "entries: line 1 has a term with a tab, a line break, or a # at its beginning"),
+        ({"entries": "a\u2028b\tc"}, "entries: line 1 has a term with a tab, a line break"),
+        ({"entries": '"a\tb",c', "entries_format": "csv"}, "entries: line 1 has a term with a tab"),
+        ({"entries": f"{'a' * 1_001}\tb"}, "entries: line 1 has a term of more than 1,000 characters"),
+        ({"entries": " \n"}, "entries: 0 terms, there must be 1 to 10,000"),
+        ({"entries": "".join(f"a{number}\tb\n" for number in range(10_001))}, "entries: 10,001 terms"),
+        ({"entries_format": "xml"}, "entries_format: 'xml' is not tsv or csv"),
+        ({"source_lang": "../en"}, "source_lang: '../en' is not a language code"),
+        ({"target_lang": "tlhxyzab-toolong99"}, "target_lang: "),
+        ({"name": " "}, "name: 0 characters, it must have 1 to 1,000"),
+    ],
+)
+def test_glossaries_that_cannot_be_stored_are_rejected(
+    glossaries: tuple[Served, Path], fields: dict[str, str], problem: str
+) -> None:
+    served, folder = glossaries
+    before = set(folder.iterdir())
+    body = {"name": "x", "source_lang": "en", "target_lang": "de", "entries": "a\tb", **fields}
+    served.refused("/v2/glossaries", body, problem)
+    inner = problem if problem.startswith("name") else f"dictionaries[0].{problem}"
+    served.refused("/v3/glossaries", {"name": body["name"], "dictionaries": [body]}, inner)
+    assert set(folder.iterdir()) == before
+
+
+def test_files_that_are_no_glossaries_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = GlossaryFolder(tmp_path)
+    for name, content in (("x.tsv", "a\tb"), ("bad.en.de.tsv", "a\n"), ("good.en.pt-BR.tsv", "a\tb\n"), ("note.txt", "")):
+        (tmp_path / name).write_text(content)
+    for _ in range(2):
+        [(id, [one])] = folder.all().items()
+        assert (id, one.target, one.terms) == ("good", "pt-BR", (Term("a", "b"),))
+    assert folder.terms("good", "EN-GB", "pt") == one.terms
+    assert len(caplog.messages) == 2
+    assert any("x.tsv: its name is not ID.SOURCE.TARGET.tsv" in message for message in caplog.messages)
+    assert any("bad.en.de.tsv, line 1: expected source, tab, target, got 'a'" in message for message in caplog.messages)
+
+
+def test_glossaries_that_cannot_be_written_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = GlossaryFolder(tmp_path / "missing")
+    with pytest.raises(RpcError, match=r"glossaries cannot be written \(--glossaries\): No such file or directory"):
+        folder.add("x", {("en", "de"): [Term("a", "b")]})
+    folder = GlossaryFolder(tmp_path)
+    terms = [Term("a", str(number)) for number in range(3)]
+    monkeypatch.setattr("triptych_serving.gateway.glossaries.MOST_BYTES", len("# name: x\n") + len("a\t0\n"))
+    folder.add("x", {("en", "de"): terms[:1]})
+    with pytest.raises(RpcError, match="would have 38 bytes, the most that clients may fill are 14; delete some"):
+        folder.add("x", {("en", "de"): terms[1:2], ("en", "fr"): terms[:0]})
+    monkeypatch.setattr("triptych_serving.gateway.glossaries.MOST_GLOSSARIES", 0)
+    with pytest.raises(RpcError, match="there are 0 glossaries, the most that there may be; delete one"):
+        GlossaryFolder(tmp_path).add("x", {})
 
 
 def test_requests_of_weblate_to_deepl(served: Served) -> None:

@@ -43,7 +43,7 @@ HELP_ALL = "triptych.help-all"
 SECTIONS = {
     "Network": (
         "host port http_port",
-        "http_host http_origin playground reflection max_message_bytes "
+        "http_host http_origin playground glossaries reflection max_message_bytes "
         "grpc_max_connection_age_secs grpc_max_connection_age_grace_secs",
     ),
     "Models": ("models model model_control warm_up", "poll_interval_secs load_model"),
@@ -199,6 +199,12 @@ gateway = several(
         metavar="ORIGIN",
         help="Let pages of this origin (https://example.com, or *) call the gateway; repeatable.",
     ),
+    optional(
+        "--glossaries",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        metavar="FOLDER",
+        help="Glossaries of DeepL's API: files ID.SOURCE.TARGET.tsv, which its clients may add and delete.",
+    ),
     option("--playground/--no-playground", default=False, help="Serve a page for trying the models at / of the gateway."),
 )
 
@@ -315,15 +321,15 @@ def take_gateway(values: dict[str, Any], host: str) -> GatewayOptions | None:
 
     port, own_host = values.pop("http_port"), values.pop("http_host")
     origins = tuple(map(str.lower, values.pop("http_origin")))  # as browsers send them
-    playground = values.pop("playground")
-    given = {"--http-host": own_host, "--http-origin": origins, "--playground": playground}
+    playground, glossaries = values.pop("playground"), values.pop("glossaries")
+    given = {"--http-host": own_host, "--http-origin": origins, "--playground": playground, "--glossaries": glossaries}
     if port is None and (idle := [flag for flag, value in given.items() if value]):
         raise click.UsageError(f"{idle[0]} has no effect without --http-port")
     for origin in origins:
         if not ORIGIN.fullmatch(origin):
             forms = "scheme://host, scheme://host:port (not the default port) or *"
             raise click.UsageError(f"--http-origin: {origin!r} is not {forms}")
-    return None if port is None else GatewayOptions(own_host or host, port, origins, playground)
+    return None if port is None else GatewayOptions(own_host or host, port, origins, playground, glossaries=glossaries)
 
 
 def take_observability(values: dict[str, Any], host: str) -> ObservabilityOptions:

@@ -37,6 +37,7 @@ from triptych_serving.text.tokenizers import is_unicode
 from triptych_serving.text.validation import NOT_UNICODE
 
 if TYPE_CHECKING:
+    from triptych_serving.gateway.glossaries import GlossaryFolder
     from triptych_serving.gateway.stored_documents import StoredDocuments
 
 logger = logging.getLogger(__name__)
@@ -71,11 +72,12 @@ class GatewayParts:
 
     router: Router
     messages: MessageLimit
-    html_places: asyncio.Semaphore  # for pieces of HTML, which are translated as documents
+    piece_places: asyncio.Semaphore  # for texts that are translated as documents: HTML, and those with a glossary
     document_bytes: int  # limit of a document
     documents: StoredDocuments  # keeps translated documents until they are fetched
     needs_key: bool  # callers need an API key
     threads: Offload  # for long work
+    glossaries: GlossaryFolder | None = None  # of DeepL's clients
 
     @property
     def body_bytes(self) -> int:

@@ -12,6 +12,8 @@ from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall, Json, invalid
+from triptych_serving.gateway.deepl_glossaries import ROUTES as GLOSSARY_ROUTES
+from triptych_serving.gateway.deepl_glossaries import terms_for
 from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.route import Api, ApiRoute, renamed
 from triptych_serving.gateway.stored_documents import StoredDocument
@@ -22,13 +24,10 @@ REPORT_SECONDS = 0.05  # in which errors of a request, such as an unknown format
 # Options that change the result and have no counterpart, with the values that are the same as none.
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "formality": ("", "default", "prefer_more", "prefer_less"),
-    **dict.fromkeys(("context", "glossary_id", "style_id", "translation_memory_id", "output_format"), ("",)),
+    **dict.fromkeys(("context", "style_id", "translation_memory_id", "output_format"), ("",)),
     **dict.fromkeys(("glossary_ids", "custom_instructions"), ("", [])),
 }
-NO_GLOSSARIES = (
-    "glossaries are not stored here; give terms with each document instead: `glossary` of the gRPC method TranslateDocument, "
-    "or `triptych translate-docs --glossary FILE`"
-)
+ALWAYS_SPLIT: dict[str, tuple[Any, ...]] = {"split_sentences": ("", 1, "1", "nonewlines")}  # as documents are
 TAGGED = ("html", "xml")
 KEPT = 'translate="no"'  # the attribute of elements whose content stays
 LINE = "data-line"  # the attribute of elements <br> that stand for line breaks
@@ -49,8 +48,11 @@ async def translate_texts(call: HttpCall) -> dict[str, object]:
     source, target = given.take("source_lang", str, ""), given.take("target_lang", str)
     options = translation_pb2.DecodingOptions(split_sentences=_split(given))
     markup, size = _markup(given), sum(map(len, texts))
+    glossary = await terms_for(call, given, source, target)
+    if glossary:
+        given.refuse(ALWAYS_SPLIT)
     marked = await call.offload(size, lambda: [markup.mark(text) for text in texts]) if markup else texts
-    found, sources = await translate(call, marked, source, target, options, html=markup is not None)
+    found, sources = await translate(call, marked, source, target, options, html=markup is not None, glossary=glossary)
     translated = [one.translated_text for one in found]
     if markup:
         translated = await call.offload(size, lambda: list(map(markup.unmark, translated, texts)))
@@ -60,18 +62,6 @@ async def translate_texts(call: HttpCall) -> dict[str, object]:
             for translation, text, code in zip(translated, texts, sources, strict=True)
         ]
     }
-
-
-async def glossary_pairs(call: HttpCall) -> dict[str, list[Any]]:
-    await call.ready_models()
-    return {"supported_languages": []}
-
-
-async def glossaries(call: HttpCall) -> dict[str, list[Any]]:
-    await call.ready_models()
-    if call.request.method == "POST":
-        raise invalid(NO_GLOSSARIES)
-    return {"glossaries": []}
 
 
 async def languages(call: HttpCall) -> list[dict[str, object]]:
@@ -94,7 +84,8 @@ async def upload(call: HttpCall) -> dict[str, str]:
     given, file = await call.form()
     given.refuse(UNSUPPORTED)
     languages = given.take("source_lang", str, ""), given.take("target_lang", str)
-    document = await call.parts.documents.upload(call, file, given.take("filename", str, ""), *languages)
+    glossary = await terms_for(call, given, *languages)
+    document = await call.parts.documents.upload(call, file, given.take("filename", str, ""), *languages, glossary=glossary)
     await asyncio.wait((document.work,), timeout=REPORT_SECONDS)
     if document.work.done() and document.work.exception() is not None:
         call.parts.documents.remove(document.id)
@@ -167,7 +158,7 @@ def _markup(given: Json) -> _Markup | None:
         for option in filter(names.get, names):
             raise invalid(f"{option}: needs tag_handling, {' or '.join(TAGGED)}")
         return None
-    given.refuse({"split_sentences": ("", 1, "1", "nonewlines")})  # documents are always split
+    given.refuse(ALWAYS_SPLIT)
     ignored, splitting = (f"(?:{'|'.join(map(re.escape, one))})" if one else "(?!)" for one in names.values())  # (?!): none
     default = "nonewlines" if handling == "html" else "1"
     return _Markup(f"<{ignored}", f"</?{splitting}", str(given.get("split_sentences") or default) == "1")
@@ -196,9 +187,7 @@ API = Api(
         ApiRoute("/v2/translate", translate_texts, summary="Translate texts."),
         ApiRoute("/v2/languages", languages, ("GET", "POST"), "List source or target languages."),
         ApiRoute("/v2/usage", usage, ("GET", "POST"), "Report usage, which is not limited."),
-        ApiRoute("/v2/glossary-language-pairs", glossary_pairs, ("GET",), "List languages of glossaries: there are none."),
-        ApiRoute("/v2/glossaries", glossaries, ("GET", "POST"), "List glossaries: there are none."),
-        ApiRoute("/v3/glossaries", glossaries, ("GET", "POST"), "List glossaries of several languages: there are none."),
+        *GLOSSARY_ROUTES,
         ApiRoute("/v2/document", upload, summary="Translate a document."),
         ApiRoute("/v2/document/{id}", status, summary="Ask whether a document is translated."),
         ApiRoute("/v2/document/{id}/result", result, ("GET", "POST"), "Fetch a translated document."),
@@ -210,5 +199,6 @@ API = Api(
         "source_language_code": "source_lang",
         "target_language_code": "target_lang",
         "file_name": "file",
+        "glossary": "glossary_id",
     },
 )

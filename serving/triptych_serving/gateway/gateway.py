@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from triptych_serving.gateway import connect, deepl, huggingface, libretranslate, open_inference, openai, rerank, responses, tei
 from triptych_serving.gateway.app import make_application
 from triptych_serving.gateway.call import GatewayParts, HttpCall
+from triptych_serving.gateway.glossaries import GlossaryFolder
 from triptych_serving.gateway.http_server import HttpPort
 from triptych_serving.gateway.openapi import describe
 from triptych_serving.gateway.options import GatewayOptions
@@ -50,8 +51,8 @@ def make_gateway(
         SecurityError: API keys would cross the network unencrypted.
     """
     security.check_host(options.host)
-    # Pieces of HTML are translated as documents: at most half of the documents at a time, to leave room for those of other
-    # calls, and no more than one client may have, as all pieces may belong to one.
+    # Pieces of HTML, and texts with a glossary, are translated as documents: at most half of the documents at a time, to leave
+    # room for those of other calls, and no more than one client may have, as all pieces may belong to one.
     places = min(max(1, limits.documents // 2), limits.requests_per_client or limits.documents)
     folder = None if options.documents is None else DocumentFolder(options.documents)
     documents = StoredDocuments(options.stored_bytes, folder=folder)
@@ -63,6 +64,7 @@ def make_gateway(
         documents,
         security.api_keys is not None,
         Offload(pool),
+        None if options.glossaries is None else GlossaryFolder(options.glossaries),
     )
     document = describe(APIS)
 

@@ -14,6 +14,7 @@ class GatewayOptions:
     playground: bool = False
     connections: int = 1_024  # further ones replace idle ones, or get 503
     stored_bytes: int = 256 << 20  # translated documents that wait to be fetched
+    glossaries: Path | None = None  # folder of DeepL's glossaries; None: there are none
     port_flag: str = "--http-port"  # names the port in errors
     is_shared: bool = False  # several processes listen on the port
     documents: Path | None = None  # folder that these processes share for the documents; None: they stay in memory

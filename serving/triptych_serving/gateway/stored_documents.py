@@ -5,7 +5,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,14 @@ class StoredDocuments:
         self._documents: dict[str, StoredDocument] = {}  # in the order of their times
 
     async def upload(
-        self, call: HttpCall, file: UploadFile | None, name: str, source: str, target: str, model: str = ""
+        self,
+        call: HttpCall,
+        file: UploadFile | None,
+        name: str,
+        source: str,
+        target: str,
+        model: str = "",
+        glossary: Sequence[translation_pb2.GlossaryTerm] = (),
     ) -> StoredDocument:
         """Start to translate a form's file; `name` is its own by default. Without a source and a model, detect the language.
 
@@ -125,7 +132,11 @@ class StoredDocuments:
         if file is None:
             raise invalid("file: missing")
         config = translation_pb2.DocumentConfig(
-            file_name=name or file.filename or "", source_language_code=source, target_language_code=target, model=model
+            file_name=name or file.filename or "",
+            source_language_code=source,
+            target_language_code=target,
+            model=model,
+            glossary=glossary,
         )
         content = await file.read()
         if not (source or model):

@@ -47,22 +47,30 @@ class TranslatedDocument:
 
 
 async def translate(
-    call: HttpCall, texts: Sequence[str], source: str, target: str, options: Options = None, html: bool = False
+    call: HttpCall,
+    texts: Sequence[str],
+    source: str,
+    target: str,
+    options: Options = None,
+    html: bool = False,
+    glossary: Sequence[translation_pb2.GlossaryTerm] = (),
 ) -> tuple[list[translation_pb2.Translation], list[Detected]]:
     """Translate texts, or pieces of HTML whose tags stay; return the translations and the source language of each.
 
     A text without letters and digits is its own translation, and so is one whose detected language is the target, as in
-    LibreTranslate.
+    LibreTranslate. HTML, and texts with a glossary, are translated as documents, to which the options do not apply.
 
     Raises:
-        RpcError: as TranslationService/Translate, TranslateDocument for HTML, and `source_languages`.
+        RpcError: as TranslationService/Translate, TranslateDocument for documents, and `source_languages`.
     """
     sources = await source_languages(call, texts, source, target, html)
     has_words = [any(map(str.isalnum, text)) for text in texts]  # otherwise models would make up something
     codes = {place: one.code for place, one in enumerate(sources) if has_words[place] and not one.is_target}
     found = {place: translation_pb2.Translation(translated_text=text) for place, text in enumerate(texts) if place not in codes}
-    if html:
-        found.update(await call.while_connected(_translate_html(call, texts, codes, target)))
+    if html or glossary:
+        kind = "html" if html else "text"
+        config = translation_pb2.DocumentConfig(format=kind, target_language_code=target, glossary=glossary)
+        found.update(await call.while_connected(_translate_pieces(call, texts, codes, config)))
         return [found[place] for place in sorted(found)], sources
     for code in dict.fromkeys(codes.values()):
         places = [place for place, one in codes.items() if one == code]
@@ -148,7 +156,7 @@ async def translate_document(
         try:
             return await _translate_document(call, content, config)
         except RpcError as error:
-            if config.model:
+            if config.model or config.glossary:  # whose terms are not those of a third language
                 raise
             pivots[source] = await _pivot(call, error, source, config.target_language_code)
     first, second = translation_pb2.DocumentConfig(), translation_pb2.DocumentConfig()
@@ -276,16 +284,18 @@ def _name(code: str) -> str:
         return primary_language(code)
 
 
-async def _translate_html(
-    call: HttpCall, texts: Sequence[str], sources: Mapping[int, str], target: str
+async def _translate_pieces(
+    call: HttpCall, texts: Sequence[str], sources: Mapping[int, str], config: translation_pb2.DocumentConfig
 ) -> dict[int, translation_pb2.Translation]:
-    """Translate the pieces of HTML at these places, in these languages, as documents, several at a time."""
+    """Translate the texts at these places, in these languages, as documents, several at a time."""
     turns, pivots = asyncio.Semaphore(WAITING_PIECES), dict[str, str]()
 
     async def translate_piece(text: str, source: str) -> translation_pb2.Translation:
-        config = translation_pb2.DocumentConfig(format="html", source_language_code=source, target_language_code=target)
-        async with turns, call.parts.html_places:
-            document = await translate_document(call, text.encode(), config, pivots)
+        own = translation_pb2.DocumentConfig()
+        own.CopyFrom(config)
+        own.source_language_code = source
+        async with turns, call.parts.piece_places:
+            document = await translate_document(call, text.encode(), own, pivots)
         return translation_pb2.Translation(translated_text=document.content.decode())
 
     pieces = [asyncio.ensure_future(translate_piece(texts[place], source)) for place, source in sources.items()]
