@@ -700,7 +700,7 @@ def test_glossaries_that_cannot_be_written_are_reported(tmp_path: Path, monkeypa
 
 def test_requests_of_weblate_to_deepl(served: Served) -> None:
     """Its placeholders are elements, and it asks for glossaries first."""
-    assert served.get("/v2/glossary-language-pairs")[1] == {"supported_languages": []}
+    assert served.get("/v2/glossary-language-pairs")[1] == {"supported_languages": []}  # of a server without a folder
     assert served.get("/v2/glossaries")[1] == {"glossaries": []}
     texts = ['I have <x id="0"></x> cats &amp; <x id="9">one dog</x>.', "<keep>The dog</keep>", "Good morning."]
     body = {"text": texts, "source_lang": "EN", "target_lang": "DE", "tag_handling": "xml", "ignore_tags": ["x", "keep"]}

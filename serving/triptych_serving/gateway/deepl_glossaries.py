@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
+from itertools import product
 from typing import Any, TypeVar
 
 import grpc
@@ -16,7 +17,7 @@ from triptych_serving.gateway.glossaries import CODE, MOST_TERMS, Dictionary, Gl
 from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.route import ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
-from triptych_text.languages import is_language
+from triptych_text.languages import is_language, primary_language
 
 NO_FOLDER = "there are no glossaries here: start the server with --glossaries FOLDER"
 CSV = "csv"
@@ -38,13 +39,16 @@ async def terms_for(call: HttpCall, given: Json, source: str, target: str) -> li
 
 
 async def pairs(call: HttpCall) -> dict[str, list[Any]]:
-    """List the languages of glossaries that clients may write: all that are translated, if there is a folder."""
-    models = await call.ready_models()
-    found = {
-        (source, target) for model in models for source in model.source_language_codes for target in model.target_language_codes
-    }
-    shown = sorted(found) if call.parts.glossaries is not None else []
-    return {"supported_languages": [{"source_lang": source, "target_lang": target} for source, target in shown]}
+    """List the languages of glossaries that clients may write: those that are translated, if there is a folder."""
+    models = await call.ready_models()  # which also checks the key
+    found: set[tuple[str, str]] = set()
+    for model in models if call.parts.glossaries is not None else ():
+        sources, targets = (
+            map(primary_language, model.source_language_codes),
+            map(primary_language, model.target_language_codes),
+        )
+        found.update(pair for pair in product(sources, targets) if pair[0] != pair[1])
+    return {"supported_languages": [{"source_lang": source, "target_lang": target} for source, target in sorted(found)]}
 
 
 async def listed(call: HttpCall) -> dict[str, list[Any]]:
