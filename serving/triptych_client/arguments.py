@@ -96,6 +96,19 @@ class TranslateArguments(LanguageArguments, OptionsArguments, total=False):
     """The arguments of every kind of translation."""
 
 
+class TextsArguments(TranslateArguments, total=False):
+    """The arguments of `translate` and `translate_many`.
+
+    With HTML or a glossary, `num_hypotheses`, `target_prefix`, `return_scores`, `return_alignment` and `split_sentences` are
+    errors.
+    """
+
+    mime_type: str
+    """"text/plain" by default, or "text/html", whose tags stay around the words that come from those they enclosed."""
+    glossary: Mapping[str, str] | Iterable[tuple[str, str]]
+    """Terms with their required translations."""
+
+
 class DocumentArguments(TranslateArguments, total=False):
     """The arguments of `translate_document`.
 

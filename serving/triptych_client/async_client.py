@@ -70,19 +70,19 @@ class AsyncClient(BaseClient):
         return (await self._run(task, [each], arguments, fail_fast=True))[0]
 
     @overload
-    async def translate(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> Translation: ...
+    async def translate(self, text: str, **arguments: Unpack[named.TextsArguments]) -> Translation: ...
 
     @overload
-    async def translate(self, text: Texts, **arguments: Unpack[named.TranslateArguments]) -> Translations: ...
+    async def translate(self, text: Texts, **arguments: Unpack[named.TextsArguments]) -> Translations: ...
 
-    async def translate(self, text: str | Texts, **arguments: Unpack[named.TranslateArguments]) -> Translation | Translations:
+    async def translate(self, text: str | Texts, **arguments: Unpack[named.TextsArguments]) -> Translation | Translations:
         """Translate one text, or a list of texts. See `Client.translate`."""
         if isinstance(text, list | tuple):
             return await self.translate_many(text, **arguments)
         return await self._one(tasks.TRANSLATE, text, arguments)
 
     async def translate_many(
-        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.TranslateArguments]
+        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.TextsArguments]
     ) -> Translations:
         """Translate many texts; the result has their order. See `Client.translate_many`."""
         return Translations.of(await self._run(tasks.TRANSLATE, texts, arguments, fail_fast))

@@ -57,12 +57,12 @@ class Client(BaseClient):
         return self._run(task, [each], arguments, fail_fast=True)[0]
 
     @overload
-    def translate(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> Translation: ...
+    def translate(self, text: str, **arguments: Unpack[named.TextsArguments]) -> Translation: ...
 
     @overload
-    def translate(self, text: Texts, **arguments: Unpack[named.TranslateArguments]) -> Translations: ...
+    def translate(self, text: Texts, **arguments: Unpack[named.TextsArguments]) -> Translations: ...
 
-    def translate(self, text: str | Texts, **arguments: Unpack[named.TranslateArguments]) -> Translation | Translations:
+    def translate(self, text: str | Texts, **arguments: Unpack[named.TextsArguments]) -> Translation | Translations:
         """Translate one text, or a list of texts as `translate_many`.
 
             client.translate("Where is the station?", beam_size=4).text
@@ -71,8 +71,8 @@ class Client(BaseClient):
         Args:
             text: A sentence, or a text of sentences and paragraphs: with 4 beams about 4,000 of them by the server's default,
                 `--max-decode-tokens`; `translate_document` has no such limit.
-            arguments: Of TranslateArguments: languages, model, and decoding options such as `beam_size`, or `options` (a
-                DecodingOptions).
+            arguments: Of TextsArguments: languages, model, `glossary`, and decoding options such as `beam_size`, or
+                `options` (a DecodingOptions).
 
         Raises:
             InvalidArgumentError: The text is empty, a sentence is longer than the model allows, or an option is out of range.
@@ -84,7 +84,7 @@ class Client(BaseClient):
         return self._one(tasks.TRANSLATE, text, arguments)
 
     def translate_many(
-        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.TranslateArguments]
+        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.TextsArguments]
     ) -> Translations:
         """Translate many texts; the result has their order.
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import grpc
@@ -122,21 +122,9 @@ def _config(arguments: Mapping[str, Any], total_bytes: int) -> TranslateDocument
     return TranslateDocumentRequest(
         config=fill(
             translation_pb2.DocumentConfig,
-            values
-            | {
-                "read_options": fill(translation_pb2.DocumentReadOptions, read_options),
-                "glossary": _terms(values.get("glossary", ())),
-                "total_bytes": total_bytes,
-            },
+            values | {"read_options": fill(translation_pb2.DocumentReadOptions, read_options), "total_bytes": total_bytes},
         )
     )
-
-
-def _terms(glossary: str | Mapping[str, str] | Iterable[tuple[str, str]]) -> str | list[translation_pb2.GlossaryTerm]:
-    if isinstance(glossary, str):
-        return glossary  # rejected by `fill`
-    pairs = glossary.items() if isinstance(glossary, Mapping) else glossary
-    return [translation_pb2.GlossaryTerm(source=source, target=target) for source, target in pairs]
 
 
 def send_document(channel: grpc.Channel, exchange: DocumentExchange) -> TranslatedDocument:

@@ -70,6 +70,9 @@ def _wire_value(field: Any, value: Any) -> Any:
         raise ValueError(f"{field.name} is {value}, must be from 0 to {most:,}")
     if field.name in JSON_FIELDS and isinstance(value, Mapping):
         return json.dumps(value)
+    if field.name == "glossary":
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [translation_pb2.GlossaryTerm(source=source, target=target) for source, target in pairs]
     if field.is_repeated and field.message_type and isinstance(value, list):
         kind = GetMessageClass(field.message_type)
         return [fill(kind, one) if isinstance(one, Mapping) else one for one in value]

@@ -353,7 +353,7 @@ def byte_size(each: str | bytes | tuple[str, ...] | list[str]) -> int:
 TRANSLATE = UnaryTask(
     *method_of(translation_pb2, "TranslationService", "Translate"),
     name="translate_many",
-    arguments=named.TranslateArguments,
+    arguments=named.TextsArguments,
     result=Translation,
     results="translations",
     to_result=translation_from,

@@ -1,6 +1,7 @@
 """The HTTP gateway on a real port: the clients of other servers work unchanged, and calls obey the rules of gRPC calls."""
 
 import json
+import re
 import socket
 import ssl
 import struct
@@ -21,6 +22,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import deepl
+import grpc
 import numpy as np
 import openai
 import pytest
@@ -28,7 +30,10 @@ import tritonclient.http
 from huggingface_hub import InferenceClient
 from libretranslatepy import LibreTranslateAPI
 
-from triptych_client import Client, DecodingOptions
+from triptych.v1 import translation_pb2
+from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+from triptych_client import Client, DecodingOptions, InvalidArgumentError, ResourceExhaustedError, TriptychClientError
+from triptych_client.results import FinishReason
 from triptych_documents.rules import Term
 from triptych_embedded.request import embedded_repository
 from triptych_serving.gateway import http_server, translation
@@ -349,7 +354,7 @@ def test_texts_and_documents_are_translated_through_a_third_language(tmp_path: P
 
         monkeypatch.setattr(translation, "_pivot", count)
         served.translate([f"<p>{text}</p>" for text in TEXTS * 8], "de", "fr", format="html")
-        assert 1 <= len(chosen) <= translation.WAITING_PIECES  # not for each piece
+        assert len(chosen) == 1  # not for each piece
         for near, far in (("de", "nl"), ("nl", "de")):  # through two, and not at all
             body = {"q": "a", "source": near, "target": far}
             served.refused("/translate", body, f"no model translates {near} to {far};", 404)
@@ -696,6 +701,56 @@ def test_glossaries_that_cannot_be_written_are_reported(tmp_path: Path, monkeypa
     monkeypatch.setattr("triptych_serving.gateway.glossaries.MOST_GLOSSARIES", 0)
     with pytest.raises(RpcError, match="there are 0 glossaries, the most that there may be; delete one"):
         GlossaryFolder(tmp_path).add("x", {})
+
+
+def test_texts_of_the_client_may_be_html_or_have_a_glossary(served: Served) -> None:
+    client, terms = served.client, {"cat": "Mieze", "good morning": "Moin"}
+    found = client.translate_many(["I have a cat.", "Good morning!\n\nThank you.", "1 + 1", ""] * 20, glossary=terms)
+    assert found.texts[:4] == found.texts[76:]
+    assert "Mieze" in found[0].text
+    assert (found[0].finish_reason, found[0].hypotheses[0].text) == (FinishReason.STOP, found[0].text)
+    assert found[1].text.startswith("Moin")
+    assert [found[2].text, found[3].text] == ["1 + 1", ""]
+    assert client.translate("I have a cat.", glossary=[("cat", "Mieze")], beam_size=1).text == found[0].text
+    html = client.translate("<p class='a'>I have a <b>cat</b>.</p>", mime_type="text/html", glossary=terms).text
+    assert html.startswith("<p class='a'>")
+    assert "Mieze" in html
+    assert client.translate("a < b & c", mime_type="text/plain").text
+    rare = translation_pb2.GlossaryTerm(source="cat", target="Xyzzyx")
+    request = translation_pb2.TranslateRequest(contents=["Hello.", "I have a cat."], glossary=[rare])
+    with grpc.insecure_channel(served.client.address) as channel:
+        response = TranslationServiceStub(channel).Translate(request)
+    assert response.model == "en-de"
+    assert response.timing.inference_seconds > 0
+    assert "Xyzzyx" in response.translations[1].translated_text or response.findings[0].where == "contents[1]: line 1"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"mime_type": "text/markdown"}, "mime_type: 'text/markdown' is not supported, send 'text/plain' or 'text/html'"),
+        ({"mime_type": "text/html", "return_scores": True}, "options.return_scores: has no effect on a document, leave it out"),
+        ({"glossary": {"cat": " "}}, "glossary[0].target: empty"),
+        ({"glossary": {"a" * 1_001: "b"}}, "glossary[0].source: 1,001 characters, at most 1,000 are allowed"),
+        ({"glossary": {"a": "b"}, "beam_size": 99}, "options.beam_size: 99 is above the limit of"),
+        ({"glossary": {"a": "b"}, "target_language": "xx-y"}, "target_language_code: "),
+    ],
+)
+def test_texts_as_documents_are_rejected_by_field(served: Served, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(TriptychClientError, match=re.escape(message)):
+        served.client.translate("I have a cat.", **fields)
+
+
+def test_requests_with_a_glossary_wait_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = replace(OPTIONS.limits, documents=1, request_characters=1_000)
+    with opened(replace(OPTIONS, limits=limits)) as served, ThreadPoolExecutor(8) as threads:
+        with pytest.raises(InvalidArgumentError, match="contents: 1,001 characters in one request, at most 1,000 are allowed"):
+            served.client.translate("a" * 1_001, glossary={"a": "b"})
+        requests = [threads.submit(served.client.translate, TEXTS[0], glossary={"cat": "Mieze"}) for _ in range(8)]
+        assert len({request.result().text for request in requests}) == 1
+        monkeypatch.setattr("triptych_serving.services.documents.calls.WAITING", 0)
+        with pytest.raises(ResourceExhaustedError, match="0 requests with HTML or a glossary are being translated, "):
+            Client(served.client.address, retries=0).translate(TEXTS[0], glossary={"cat": "Mieze"})
 
 
 def test_requests_of_weblate_to_deepl(served: Served) -> None:

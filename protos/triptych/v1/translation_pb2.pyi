@@ -348,8 +348,11 @@ class TranslateRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    GLOSSARY_FIELD_NUMBER: _builtins.int
     mime_type: _builtins.str
-    """The format of the contents. "text/plain" is the default (other translation APIs may default to text/html)."""
+    """The format of the contents: "text/plain", the default (other translation APIs may default to text/html), or "text/html", whose tags
+    stay around the words that come from those they enclosed.
+    """
     source_language_code: _builtins.str
     """BCP 47 ("de", "de-DE") or FLORES-200 ("deu_Latn"). May be empty or "auto" where the model has one source language: languages are
     not detected.
@@ -365,7 +368,17 @@ class TranslateRequest(_message.Message):
         """The texts, UTF-8."""
 
     @_builtins.property
-    def options(self) -> Global___DecodingOptions: ...
+    def options(self) -> Global___DecodingOptions:
+        """With text/html or a glossary, each translation has one hypothesis with a text alone; num_hypotheses, target_prefix, return_scores,
+        return_alignment and split_sentences do not apply.
+        """
+
+    @_builtins.property
+    def glossary(self) -> _containers.RepeatedCompositeFieldContainer[Global___GlossaryTerm]:
+        """Required translations of terms; matched as whole words, longest first. At most 10,000. The target must appear, inflected by up to
+        three letters; else it replaces the words that the term became.
+        """
+
     def __init__(
         self,
         *,
@@ -376,10 +389,11 @@ class TranslateRequest(_message.Message):
         model: _builtins.str = ...,
         model_version: _builtins.str = ...,
         options: Global___DecodingOptions | None = ...,
+        glossary: _abc.Iterable[Global___GlossaryTerm] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "glossary", b"glossary", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -393,6 +407,7 @@ class TranslateResponse(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     model_version: _builtins.str
     @_builtins.property
@@ -401,6 +416,12 @@ class TranslateResponse(_message.Message):
 
     @_builtins.property
     def timing(self) -> _common_pb2.Timing: ...
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___DocumentFinding]:
+        """With text/html or a glossary: what the checks of the translations found, such as a term that is not translated as required. `where`
+        begins with the text, as "contents[2]".
+        """
+
     def __init__(
         self,
         *,
@@ -408,10 +429,11 @@ class TranslateResponse(_message.Message):
         model: _builtins.str = ...,
         model_version: _builtins.str = ...,
         timing: _common_pb2.Timing | None = ...,
+        findings: _abc.Iterable[Global___DocumentFinding] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "model_version", b"model_version", "timing", b"timing", "translations", b"translations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "model", b"model", "model_version", b"model_version", "timing", b"timing", "translations", b"translations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -72,7 +72,6 @@ class GatewayParts:
 
     router: Router
     messages: MessageLimit
-    piece_places: asyncio.Semaphore  # for texts that are translated as documents: HTML, and those with a glossary
     document_bytes: int  # limit of a document
     documents: StoredDocuments  # keeps translated documents until they are fetched
     needs_key: bool  # callers need an API key

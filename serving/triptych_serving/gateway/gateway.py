@@ -1,6 +1,5 @@
 """The HTTP gateway of a server: its application, with the playground's page, and its port."""
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from importlib.resources import files
@@ -51,15 +50,11 @@ def make_gateway(
         SecurityError: API keys would cross the network unencrypted.
     """
     security.check_host(options.host)
-    # Pieces of HTML, and texts with a glossary, are translated as documents: at most half of the documents at a time, to leave
-    # room for those of other calls, and no more than one client may have, as all pieces may belong to one.
-    places = min(max(1, limits.documents // 2), limits.requests_per_client or limits.documents)
     folder = None if options.documents is None else DocumentFolder(options.documents)
     documents = StoredDocuments(options.stored_bytes, folder=folder)
     parts = GatewayParts(
         router,
         limits.messages,
-        asyncio.Semaphore(places),
         limits.document_bytes,
         documents,
         security.api_keys is not None,

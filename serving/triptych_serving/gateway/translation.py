@@ -4,11 +4,11 @@ Where no model translates between two languages, texts and documents are transla
 LibreTranslate does.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import grpc
 from langcodes import Language
@@ -31,7 +31,7 @@ CERTAIN = 0.8  # confidence; 1 of 500 English texts of user interfaces, such as 
 PIVOT = "en"  # the third language, if several can be it
 LINES = ("text", "markdown", "html", "srt", "vtt", "csv", "tsv")  # formats that can be read up to any line
 ZIP = b"PK\x03\x04"  # documents of office programs begin with it
-WAITING_PIECES = 4  # of HTML of one request that run or wait for a place: those of other requests get their turn
+HTML = "text/html"
 Options = translation_pb2.DecodingOptions | None
 SEVERAL_MODELS = "model: several models match"  # begins the error of a request that names too little
 INDEX = re.compile(r"(?<=^contents)\[(\d+)]")  # of the text that an error names
@@ -58,24 +58,21 @@ async def translate(
     """Translate texts, or pieces of HTML whose tags stay; return the translations and the source language of each.
 
     A text without letters and digits is its own translation, and so is one whose detected language is the target, as in
-    LibreTranslate. HTML, and texts with a glossary, are translated as documents, to which the options do not apply.
+    LibreTranslate. The options do not apply to HTML, and to texts with a glossary.
 
     Raises:
-        RpcError: as TranslationService/Translate, TranslateDocument for documents, and `source_languages`.
+        RpcError: as TranslationService/Translate, and `source_languages`.
     """
     sources = await source_languages(call, texts, source, target, html)
     has_words = [any(map(str.isalnum, text)) for text in texts]  # otherwise models would make up something
     codes = {place: one.code for place, one in enumerate(sources) if has_words[place] and not one.is_target}
     found = {place: translation_pb2.Translation(translated_text=text) for place, text in enumerate(texts) if place not in codes}
-    if html or glossary:
-        kind = "html" if html else "text"
-        config = translation_pb2.DocumentConfig(format=kind, target_language_code=target, glossary=glossary)
-        found.update(await call.while_connected(_translate_pieces(call, texts, codes, config)))
-        return [found[place] for place in sorted(found)], sources
+    kind: dict[str, Any] = {"mime_type": HTML} if html else {}
+    last = {"glossary": glossary} if html or glossary else {"options": options}
     for code in dict.fromkeys(codes.values()):
         places = [place for place, one in codes.items() if one == code]
         try:
-            translations = await _translate_from(call, [texts[place] for place in places], code, target, options)
+            translations = await _translate_from(call, [texts[place] for place in places], code, target, kind, last)
         except RpcError as error:
             raise error.with_message(_of_text(error.message, places)) from None
         found.update(zip(places, translations, strict=True))
@@ -83,24 +80,26 @@ async def translate(
 
 
 async def _translate_from(
-    call: HttpCall, texts: Sequence[str], source: str, target: str, options: Options
+    call: HttpCall, texts: Sequence[str], source: str, target: str, kind: Mapping[str, Any], last: Mapping[str, Any]
 ) -> Sequence[translation_pb2.Translation]:
-    """Translate texts of one language."""
+    """Translate texts of one language; `last` are fields of the request for translations into the target."""
 
-    async def ask(contents: Sequence[str], near: str, far: str, options: Options) -> Sequence[translation_pb2.Translation]:
-        languages = {"source_language_code": near, "target_language_code": far}
-        request = translation_pb2.TranslateRequest(contents=contents, options=options, **languages)
+    async def ask(contents: Sequence[str], near: str, far: str, **more: Any) -> Sequence[translation_pb2.Translation]:
+        more |= {"source_language_code": near, "target_language_code": far, **kind}
+        request = translation_pb2.TranslateRequest(contents=contents, **more)
         translations: Sequence[translation_pb2.Translation] = (await call.ask(request)).translations
         return translations
 
     try:
-        return await ask(texts, source, target, options)
+        return await ask(texts, source, target, **last)
     except RpcError as error:
+        if last.get("glossary"):  # its terms are not those of a third language
+            raise
         pivot = await _pivot(call, error, source, target)
-    between = [one.translated_text for one in await ask(texts, source, pivot, None)]
+    between = [one.translated_text for one in await ask(texts, source, pivot)]
     places = [place for place, text in enumerate(between) if text.strip()]  # the others are empty, which no text may be
     try:
-        found = await ask([between[place] for place in places], pivot, target, options) if places else ()
+        found = await ask([between[place] for place in places], pivot, target, **last) if places else ()
     except RpcError as error:
         message = f"{_of_text(error.message, places)} (this is about its translation into {pivot})"
         raise error.with_message(message if INDEX.search(error.message) else error.message) from None
@@ -143,26 +142,18 @@ def _of_text(message: str, places: Sequence[int]) -> str:
     return INDEX.sub(lambda match: f"[{places[int(match[1])]}]", message, count=1)
 
 
-async def translate_document(
-    call: HttpCall, content: bytes, config: translation_pb2.DocumentConfig, pivots: dict[str, str] | None = None
-) -> TranslatedDocument:
-    """Translate a document. Raises RpcError: as TranslationService/TranslateDocument.
-
-    Args:
-        pivots: third languages by source, of earlier documents into this target; a new one is added.
-    """
-    source, pivots = config.source_language_code, {} if pivots is None else pivots
-    if source not in pivots:
-        try:
-            return await _translate_document(call, content, config)
-        except RpcError as error:
-            if config.model or config.glossary:  # whose terms are not those of a third language
-                raise
-            pivots[source] = await _pivot(call, error, source, config.target_language_code)
+async def translate_document(call: HttpCall, content: bytes, config: translation_pb2.DocumentConfig) -> TranslatedDocument:
+    """Translate a document. Raises RpcError: as TranslationService/TranslateDocument."""
+    try:
+        return await _translate_document(call, content, config)
+    except RpcError as error:
+        if config.model or config.glossary:  # whose terms are not those of a third language
+            raise
+        pivot = await _pivot(call, error, config.source_language_code, config.target_language_code)
     first, second = translation_pb2.DocumentConfig(), translation_pb2.DocumentConfig()
     first.CopyFrom(config)
     second.CopyFrom(config)
-    first.target_language_code = second.source_language_code = pivots[source]
+    first.target_language_code = second.source_language_code = pivot
     between = await _translate_document(call, content, first)
     return replace(await _translate_document(call, between.content, second), characters=between.characters)
 
@@ -282,28 +273,6 @@ def _name(code: str) -> str:
         return str(Language.get(code).display_name())
     except (ImportError, LookupError, ValueError):
         return primary_language(code)
-
-
-async def _translate_pieces(
-    call: HttpCall, texts: Sequence[str], sources: Mapping[int, str], config: translation_pb2.DocumentConfig
-) -> dict[int, translation_pb2.Translation]:
-    """Translate the texts at these places, in these languages, as documents, several at a time."""
-    turns, pivots = asyncio.Semaphore(WAITING_PIECES), dict[str, str]()
-
-    async def translate_piece(text: str, source: str) -> translation_pb2.Translation:
-        own = translation_pb2.DocumentConfig()
-        own.CopyFrom(config)
-        own.source_language_code = source
-        async with turns, call.parts.piece_places:
-            document = await translate_document(call, text.encode(), own, pivots)
-        return translation_pb2.Translation(translated_text=document.content.decode())
-
-    pieces = [asyncio.ensure_future(translate_piece(texts[place], source)) for place, source in sources.items()]
-    try:
-        return dict(zip(sources, await asyncio.gather(*pieces), strict=True))
-    finally:  # after an error, or when the caller is gone
-        for piece in pieces:
-            piece.cancel()
 
 
 async def _parts(

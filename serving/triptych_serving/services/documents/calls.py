@@ -1,21 +1,25 @@
 """Document calls: admission and receiving the document."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import replace
 from time import monotonic
 
 import grpc
 
 from triptych.v1 import translation_pb2
+from triptych_documents.findings import Finding
 from triptych_serving.errors import DeadlineError, InvalidInputError, OverloadedError
+from triptych_serving.models.request_cost import check_characters
 from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.limits import LimitOptions
-from triptych_serving.services.documents.codec import Config, Response, query_from
+from triptych_serving.services.documents.codec import Config, Response, finding_to, query_from, texts_query_from
 from triptych_serving.services.documents.job import DocumentJob
 from triptych_serving.services.documents.sentence_translator import SentenceTranslator
 from triptych_serving.services.documents.workers import DocumentWorkers
 from triptych_serving.services.translation_calls import TranslationCalls
+from triptych_serving.services.v1.codec import served_by
 
 Request = translation_pb2.TranslateDocumentRequest
 
@@ -26,6 +30,9 @@ RETRY_SECONDS = 2.0  # documents take seconds to minutes
 RECEIVE_SECONDS, BYTES_PER_SECOND = 60.0, 16_384
 SEND_SECONDS = 60.0  # a caller that does not read its responses for this long is disconnected
 RECEIVING = 8  # documents that may be received at a time, for each that may be translated
+WAITING = 32  # requests with texts that are translated as documents, likewise
+MOST_FINDINGS = 1_000  # of a request
+CONTENTS, DOCUMENT = "contents", "document"  # fields of errors
 
 
 class DocumentCalls:
@@ -41,6 +48,9 @@ class DocumentCalls:
         self._calls, self._limits, self._workers = calls, limits, workers
         self._chunk = max(1, min(CHUNK_BYTES, limits.message_bytes - OVERHEAD_BYTES))
         self._places = asyncio.Semaphore(limits.documents)
+        # Requests with HTML or a glossary: at most half as many, to leave room for documents.
+        self._text_places = asyncio.Semaphore(max(1, limits.documents // 2))
+        self._text_requests = 0  # that wait for a place, or have one
         self._ending: set[asyncio.Task[None]] = set()  # calls whose callers do not read
         self.receiving = 0  # documents
         self.held_bytes = 0  # of all documents, as they were received
@@ -64,6 +74,33 @@ class DocumentCalls:
                     return
                 with self._sending(context):
                     yield response
+
+    async def translate_texts(
+        self, request: translation_pb2.TranslateRequest, context: GrpcContext
+    ) -> translation_pb2.TranslateResponse:
+        """Translate texts, each as a document: HTML, or with a glossary.
+
+        Raises:
+            ServingError: a text cannot be translated, or an option does not apply.
+        """
+        if not request.contents:
+            raise InvalidInputError(CONTENTS, "there are no texts")
+        check_characters(CONTENTS, sum(map(len, request.contents)), self._limits.queue)
+        try:
+            query = texts_query_from(request)
+            translator = self._calls.find(query.selector)
+            with current_call.get().leases.hold(translator), self._waiting():
+                sentences = SentenceTranslator(self._calls, translator, query, context)
+                sentences.check()
+                job = DocumentJob(query, sentences, self._workers, self._chunk)
+                async with self._text_places:
+                    texts, findings = await job.texts([text.encode() for text in request.contents], CONTENTS)
+        except InvalidInputError as error:
+            field = CONTENTS if error.field == DOCUMENT else error.field.removeprefix("config.")
+            raise InvalidInputError(field, error.problem) from error
+        translations = [_translation(text.decode()) for text in texts]
+        found = [finding_to(finding) for finding in shortened(findings)]
+        return translation_pb2.TranslateResponse(translations=translations, findings=found, **served_by(sentences.use))
 
     async def _translate(self, requests: AsyncIterator[Request], context: GrpcContext) -> AsyncGenerator[Response]:
         limit = self._limits.document_bytes
@@ -110,6 +147,19 @@ class DocumentCalls:
             )
 
     @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Count a request with HTML or a glossary."""
+        if self._text_requests >= (limit := WAITING * self._limits.documents):
+            allowed = f"at most {limit:,} are allowed ({WAITING} x --max-documents)"
+            problem = f"{self._text_requests:,} requests with HTML or a glossary are being translated, {allowed}"
+            raise OverloadedError(problem, RETRY_SECONDS)
+        self._text_requests += 1
+        try:
+            yield
+        finally:
+            self._text_requests -= 1
+
+    @contextmanager
     def _receive(self) -> Iterator[None]:
         """Count a document that is being received."""
         limit = RECEIVING * self._limits.documents
@@ -139,6 +189,19 @@ class DocumentCalls:
             yield hold
         finally:
             self.held_bytes -= mine
+
+
+def _translation(text: str) -> translation_pb2.Translation:
+    best = translation_pb2.Hypothesis(text=text, finish_reason=translation_pb2.FINISH_REASON_STOP)
+    return translation_pb2.Translation(translated_text=text, hypotheses=[best])
+
+
+def shortened(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Return findings, of which the last one counts those that are left out, if there are too many."""
+    if len(findings) <= MOST_FINDINGS:
+        return findings
+    last = replace(findings[MOST_FINDINGS], where=CONTENTS, message=f"{len(findings) - MOST_FINDINGS:,} more findings")
+    return [*findings[:MOST_FINDINGS], last]
 
 
 async def _abort(context: GrpcContext) -> None:

@@ -11,7 +11,7 @@ from triptych_documents.format import FormatInfo, ReadOptions, find_format
 from triptych_documents.rules import Term, TranslationRules
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.repository.registry import ModelSelector
-from triptych_serving.services.v1.codec import options_from
+from triptych_serving.services.v1.codec import PLAIN_TEXT, options_from, translation_selector_from
 from triptych_serving.text.languages import SOURCE, TARGET
 from triptych_text.languages import is_language
 
@@ -26,6 +26,9 @@ MAX_KEY = 1_000  # characters of one pattern
 MAX_SHOWN = 500  # characters of a finding's message and location
 # Options that have no effect on a document, with their harmless values: it has its own segments and one translation.
 UNUSED = {"num_hypotheses": 1, "target_prefix": (), "return_scores": False, "return_alignment": False, "split_sentences": 0}
+
+HTML = "text/html"
+TEXT_FORMATS = {"": "text", PLAIN_TEXT: "text", HTML: "html"}  # of texts, by media type
 
 KINDS = {kind: translation_pb2.FindingKind.Value(f"FINDING_KIND_{kind.name}") for kind in FindingKind}
 SEVERITIES = {one: translation_pb2.FindingSeverity.Value(f"FINDING_SEVERITY_{one.name}") for one in Severity}
@@ -62,6 +65,19 @@ def query_from(config: Config) -> DocumentQuery:
     return DocumentQuery(_format(config), selector, _options(config), _reading(config), _glossary(config), _keep(config))
 
 
+def texts_query_from(request: translation_pb2.TranslateRequest) -> DocumentQuery:
+    """Convert and check a request whose texts are translated as documents.
+
+    Raises:
+        InvalidInputError: a field is invalid; names it, those of a document's config with `config.` before.
+    """
+    if request.mime_type not in TEXT_FORMATS:
+        raise InvalidInputError("mime_type", f"{request.mime_type!r} is not supported, send {PLAIN_TEXT!r} or {HTML!r}")
+    kind = find_format(name=TEXT_FORMATS[request.mime_type])
+    selector = translation_selector_from(request)
+    return DocumentQuery(kind, selector, _options(request), ReadOptions(encoding="utf-8"), _glossary(request))
+
+
 def config_error(error: InvalidInputError) -> InvalidInputError:
     """Convert an error of a text request, whose fields are in the config of a document."""
     return InvalidInputError(f"config.{error.field}", error.problem)
@@ -72,15 +88,14 @@ def progress(done: int, segments: int) -> Response:
     return Response(progress=translation_pb2.DocumentProgress(segments_done=done, segments=segments))
 
 
-def finding_to(finding: Finding) -> Response:
+def finding_to(finding: Finding) -> translation_pb2.DocumentFinding:
     """Convert a finding."""
-    message = translation_pb2.DocumentFinding(
+    return translation_pb2.DocumentFinding(
         kind=KINDS[finding.kind],
         severity=SEVERITIES[finding.severity],
         where=_shorten(finding.where),
         message=_shorten(finding.message),
     )
-    return Response(finding=message)
 
 
 def _format(config: Config) -> FormatInfo:
@@ -93,7 +108,7 @@ def _format(config: Config) -> FormatInfo:
         raise InvalidInputError(f"config.{given}", str(error)) from error
 
 
-def _options(config: Config) -> DecodingOptions:
+def _options(config: Config | translation_pb2.TranslateRequest) -> DecodingOptions:
     for field, value in config.options.ListFields():
         if field.name in UNUSED and value != UNUSED[field.name]:
             raise InvalidInputError(f"config.options.{field.name}", "has no effect on a document, leave it out")
@@ -132,7 +147,7 @@ def _check_keys(field: str, patterns: Sequence[str]) -> None:
         raise InvalidInputError(field, f"{stars:,} times *, at most {MAX_STARS:,} are allowed in all patterns")
 
 
-def _glossary(config: Config) -> tuple[Term, ...]:
+def _glossary(config: Config | translation_pb2.TranslateRequest) -> tuple[Term, ...]:
     _check_texts("glossary", [term.source for term in config.glossary], ".source")
     _check_texts("glossary", [term.target for term in config.glossary], ".target")
     return tuple(Term(term.source, term.target) for term in config.glossary)

@@ -37,14 +37,36 @@ class DocumentJob:
         Raises:
             ServingError: the document cannot be read, translated or written.
         """
-        query, languages = self._query, self._sentences.languages
-        work = DocumentWork(query.format, query.read_options(languages), query.rules(languages), self._sentences.rows)
-        async with self._workers.worker(data, work) as worker:
+        async with self._workers.worker(data, self._work()) as worker:
             parts = self._responses(worker, data)
             del data  # as large as the document
             async with aclosing(parts):
                 async for response in parts:
                     yield response
+
+    async def texts(self, texts: Sequence[bytes], field: str) -> tuple[list[bytes], list[Finding]]:
+        """Return the translations of texts, each of which is a document, and findings, which name them as `field[2]`.
+
+        Raises:
+            ServingError: a text cannot be translated.
+        """
+        use, began = self._sentences.use, monotonic()
+        async with self._workers.worker(b"".join(texts), self._work(field)) as worker:
+            _, findings = await worker.call(DocumentWork.read, *texts)
+            use.stages["preprocess"] = began, monotonic()
+            found = list(findings)
+            async with aclosing(self._steps(worker)) as steps:
+                async for step in steps:
+                    found += step.findings
+            began = monotonic()
+            translated, findings = await worker.call(DocumentWork.render)
+            use.stages["postprocess"] = began, monotonic()
+        return translated, [*found, *findings]
+
+    def _work(self, field: str = "") -> DocumentWork:
+        query, languages = self._query, self._sentences.languages
+        reading, rules = query.read_options(languages), query.rules(languages)
+        return DocumentWork(query.format, reading, rules, self._sentences.rows, field)
 
     async def _responses(self, worker: DocumentWorker, data: bytes) -> AsyncGenerator[Response]:
         use, began = self._sentences.use, monotonic()
@@ -55,7 +77,7 @@ class DocumentJob:
         total, findings = await reading
         use.stages["preprocess"] = began, monotonic()
         for finding in findings:
-            yield finding_to(finding)
+            yield Response(finding=finding_to(finding))
         async with aclosing(self._translate(worker, total)) as translating:
             async for one in translating:
                 yield one
@@ -63,9 +85,9 @@ class DocumentJob:
         writing = asyncio.ensure_future(worker.call(DocumentWork.render))
         async for response in _keepalive(writing, progress(total, total)):
             yield response
-        content, findings = await writing
+        [content], findings = await writing
         for finding in findings:
-            yield finding_to(finding)
+            yield Response(finding=finding_to(finding))
         use.stages["postprocess"] = began, monotonic()
         for start in range(0, len(content), self._chunk):
             yield Response(chunk=content[start : start + self._chunk])
@@ -77,19 +99,21 @@ class DocumentJob:
     async def _translate(self, worker: DocumentWorker, total: int) -> AsyncGenerator[Response]:
         done, reported = 0, monotonic()
         yield progress(0, total)
-
-        async def advance(results: Results, room: int) -> Step:
-            return await worker.call(DocumentWork.advance, results, room)
-
-        async with aclosing(drive(advance, self._sentences.translate, self._sentences.rows)) as steps:
+        async with aclosing(self._steps(worker)) as steps:
             async for step in steps:
                 done += step.finished
                 self._sentence_count += step.sentences
                 for finding in step.findings:
-                    yield finding_to(finding)
+                    yield Response(finding=finding_to(finding))
                 if monotonic() - reported >= PROGRESS_SECONDS or (step.finished and done == total):
                     reported = monotonic()
                     yield progress(done, total)
+
+    def _steps(self, worker: DocumentWorker) -> AsyncGenerator[Step]:
+        async def advance(results: Results, room: int) -> Step:
+            return await worker.call(DocumentWork.advance, results, room)
+
+        return drive(advance, self._sentences.translate, self._sentences.rows)
 
 
 async def drive(
@@ -135,7 +159,8 @@ async def drive(
 
 
 async def _keepalive(
-    work: asyncio.Future[tuple[int, Sequence[Finding]]] | asyncio.Future[tuple[bytes, Sequence[Finding]]], response: Response
+    work: asyncio.Future[tuple[int, Sequence[Finding]]] | asyncio.Future[tuple[list[bytes], Sequence[Finding]]],
+    response: Response,
 ) -> AsyncGenerator[Response]:
     """Yield a response every KEEPALIVE_SECONDS until the work is done."""
     try:

@@ -24,7 +24,7 @@ from triptych_documents.format import Document, FormatInfo, ReadOptions
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import SentenceRequest, SentenceResult
 from triptych_documents.translation.units import UnitTranslator
-from triptych_documents.unit import Piece
+from triptych_documents.unit import Piece, Unit
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.runtime.cpu_info import usable_memory
 from triptych_serving.runtime.process import depend_on_parent, give_way
@@ -52,50 +52,66 @@ class Step:
 
 
 class DocumentWork:
-    """The work on one document, in the order of the methods. Not thread-safe.
+    """The work on one document, or on several of one request together, in the order of the methods. Not thread-safe.
 
     Args:
-        kind: its format.
+        kind: their format.
         rows: most sentences in flight.
+        field: names each of several documents in findings, as `field[2]`.
     """
 
-    def __init__(self, kind: FormatInfo, reading: ReadOptions, rules: TranslationRules, rows: int) -> None:
-        self._kind, self._reading, self._rules, self._rows = kind, reading, rules, rows
-        self._translations: dict[int, Sequence[Piece]] = {}
-        self._document: Document
+    def __init__(self, kind: FormatInfo, reading: ReadOptions, rules: TranslationRules, rows: int, field: str = "") -> None:
+        self._kind, self._reading, self._rules, self._rows, self._field = kind, reading, rules, rows, field
+        self._translations: list[dict[int, Sequence[Piece]]] = []  # of each document
+        self._documents: list[Document] = []
         self._driver: DocumentDriver
 
-    def read(self, data: bytes) -> tuple[int, Sequence[Finding]]:
-        """Read the document; returns the number of segments, and findings.
+    def read(self, *data: bytes) -> tuple[int, Sequence[Finding]]:
+        """Read the documents; returns the number of segments, and findings.
 
         Raises:
-            InvalidInputError: it cannot be read, or has too many segments.
+            InvalidInputError: one cannot be read, or they have too many segments.
         """
-        translator = UnitTranslator(self._rules)
-        with _as_invalid_input():
-            self._document = self._kind.read(data, replace(self._reading, max_units=MAX_SEGMENTS))
-        if (total := len(self._document.units)) > MAX_SEGMENTS:
-            raise InvalidInputError("document", f"{total:,} segments, at most {MAX_SEGMENTS:,} are allowed; split the document")
-        units = enumerate(self._document.units)
-        self._driver = DocumentDriver(translator, units, window=self._rows, step_units=STEP_UNITS)
-        return total, list(self._document.findings)
+        translator, total = UnitTranslator(self._rules), 0
+        for each in data:
+            with _as_invalid_input():
+                self._documents.append(self._kind.read(each, replace(self._reading, max_units=MAX_SEGMENTS)))
+            if (total := total + len(self._documents[-1].units)) > MAX_SEGMENTS:
+                problem = f"{total:,} segments, at most {MAX_SEGMENTS:,} are allowed; split the document"
+                raise InvalidInputError("document", problem)
+        self._translations = [{} for _ in data]
+        self._driver = DocumentDriver(translator, self._units(), window=self._rows, step_units=STEP_UNITS)
+        return total, [finding for document in self._documents for finding in document.findings]
 
     def advance(self, results: Results, room: int) -> Step:
         """Record results; returns up to `room` batches of further sentences."""
         units = self._driver.advance(results)
         for unit in units:
-            assert isinstance(unit.key, int), "the key of a unit is its index"
-            self._translations[unit.key] = unit.pieces
+            assert isinstance(unit.key, int), "the key of a unit is a number"
+            document, index = divmod(unit.key, MAX_SEGMENTS)
+            self._translations[document][index] = unit.pieces
         batches = list(self._batches(room))
         findings = [finding for unit in units for finding in unit.findings]
         sentences = sum(len(unit.pairs) for unit in units)
         return Step(len(units), sentences, findings, batches, self._driver.is_finished, self._driver.can_read)
 
-    def render(self) -> tuple[bytes, Sequence[Finding]]:
-        """Write the document; returns it, and the findings of writing. Raises InvalidInputError: it cannot be written."""
-        known = len(self._document.findings)
-        with _as_invalid_input():
-            return self._document.render(self._translations), self._document.findings[known:]
+    def render(self) -> tuple[list[bytes], Sequence[Finding]]:
+        """Write the documents; returns them, and the findings of writing. Raises InvalidInputError: one cannot be written."""
+        written: list[bytes] = []
+        findings: list[Finding] = []
+        for document, translations in zip(self._documents, self._translations, strict=True):
+            known = len(document.findings)
+            with _as_invalid_input():
+                written.append(document.render(translations))
+            findings += document.findings[known:]
+        return written, findings
+
+    def _units(self) -> Iterator[tuple[int, Unit]]:
+        """Yield the units of all documents, with keys that are numbers."""
+        for number, document in enumerate(self._documents):
+            for index, unit in enumerate(document.units):
+                where = f"{self._field}[{number}]: {unit.where}" if self._field else unit.where
+                yield number * MAX_SEGMENTS + index, replace(unit, where=where) if self._field else unit
 
     def _batches(self, room: int) -> Iterator[Sequence[SentenceRequest]]:
         while room and (requests := self._driver.take(BATCH_ROWS)):

@@ -14,6 +14,7 @@ from triptych_serving.services.decode_calls import DecodeEvent, FinishedText, Te
 from triptych_serving.services.documents.calls import DocumentCalls
 from triptych_serving.services.translation_calls import ScoreQuery, TranslationCalls, TranslationQuery
 from triptych_serving.services.v1.codec import (
+    PLAIN_TEXT,
     contents_from,
     joined,
     options_from,
@@ -34,6 +35,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._documents = documents
 
     async def Translate(self, request: translation_pb2.TranslateRequest, context: GrpcContext) -> Any:
+        if request.glossary or request.mime_type not in ("", PLAIN_TEXT):
+            return await self._documents.translate_texts(request, context)
         translations, use = await self._calls.run(_query_from(request, _packed_element), context)
         return joined(chain.from_iterable(translations), translation_pb2.TranslateResponse(**served_by(use)))
 

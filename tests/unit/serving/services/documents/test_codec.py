@@ -121,7 +121,7 @@ def test_document_errors_name_the_field(error: Any, field: str, problem: str) ->
     ("kind", "severity"), [*((kind, Severity.NOTE) for kind in FindingKind), *((FindingKind.TAG, one) for one in Severity)]
 )
 def test_findings(kind: FindingKind, severity: Severity) -> None:
-    message = finding_to(Finding(kind, severity, "a\ud83d", "a" * 2 * MAX_SHOWN)).finding
+    message = finding_to(Finding(kind, severity, "a\ud83d", "a" * 2 * MAX_SHOWN))
     assert translation_pb2.FindingKind.Name(message.kind) == f"FINDING_KIND_{kind.name}"
     assert translation_pb2.FindingSeverity.Name(message.severity) == f"FINDING_SEVERITY_{severity.name}"
     assert (message.where, len(message.message)) == ("a?", MAX_SHOWN + 3)  # half a surrogate pair cannot be sent

@@ -83,7 +83,7 @@ def steps_of(translate: Translate, work: Any) -> Any:
 async def test_every_unit_is_translated_once_in_bounded_batches(count: int) -> None:
     engine, work = Engine(), work_on(UNITS[:count])
     assert sum([step.finished async for step in steps_of(engine, work)]) == count
-    assert work._translations == {index: (UNITS[index].text.upper(),) for index in range(count)}
+    assert work._translations == [{index: (UNITS[index].text.upper(),) for index in range(count)}]
     assert engine.most <= ROWS
     assert all(len(batch) <= BATCH_ROWS for batch in engine.batches)
 
@@ -174,7 +174,7 @@ def responses_of(workers: DocumentWorkers, data: bytes) -> list[Response]:
 def test_responses(lines: LinesFormat, workers: DocumentWorkers) -> None:
     *responses, last = responses_of(workers, b"one\ntwo\n")
     chunks = [Response(chunk=b"ONE\n"), Response(chunk=b"TWO\n")]
-    assert responses == [finding_to(NOTE), progress(0, 2), progress(2, 2), *chunks]
+    assert responses == [Response(finding=finding_to(NOTE)), progress(0, 2), progress(2, 2), *chunks]
     summary = last.summary
     assert (summary.segments, summary.sentences, summary.total_bytes) == (2, 2, 8)
     assert (summary.model, summary.model_version) == ("toy", "1")
@@ -253,9 +253,9 @@ def test_a_process_that_is_killed_or_fails_ends_its_document_alone(processes: Do
         async with processes.worker(b"one", work) as worker:
             if kills:
                 worker._process.send_signal(signal.SIGKILL)  # type: ignore[attr-defined]
-            await worker.call(DocumentWork.render)  # before it is read
+            await worker.call(DocumentWork.advance, [], 1)  # before it is read
 
-    with pytest.raises(RuntimeError, match=r"in the process of a document: Traceback[\s\S]*no attribute '_document'"):
+    with pytest.raises(RuntimeError, match=r"in the process of a document: Traceback[\s\S]*no attribute '_driver'"):
         asyncio.run(call(kills=False))
     with pytest.raises(EngineError, match="the process of the document was ended by signal 9"):
         asyncio.run(call(kills=True))
