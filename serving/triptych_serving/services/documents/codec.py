@@ -11,6 +11,7 @@ from triptych_documents.format import FormatInfo, ReadOptions, find_format
 from triptych_documents.rules import Term, TranslationRules
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.repository.registry import ModelSelector
+from triptych_serving.rpc.limits import DOCUMENT_ELEMENTS
 from triptych_serving.services.v1.codec import PLAIN_TEXT, options_from, translation_selector_from
 from triptych_serving.text.languages import SOURCE, TARGET
 from triptych_text.languages import is_language
@@ -73,6 +74,8 @@ def texts_query_from(request: translation_pb2.TranslateRequest) -> DocumentQuery
     """
     if request.mime_type not in TEXT_FORMATS:
         raise InvalidInputError("mime_type", f"{request.mime_type!r} is not supported, send {PLAIN_TEXT!r} or {HTML!r}")
+    if (count := len(request.glossary)) > DOCUMENT_ELEMENTS:
+        raise InvalidInputError("glossary", f"{count:,} terms, at most {DOCUMENT_ELEMENTS:,} are allowed")
     kind = find_format(name=TEXT_FORMATS[request.mime_type])
     selector = translation_selector_from(request)
     return DocumentQuery(kind, selector, _options(request), ReadOptions(encoding="utf-8"), _glossary(request))

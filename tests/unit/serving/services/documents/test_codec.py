@@ -9,7 +9,7 @@ from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.rules import Term
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.services.documents.codec import MAX_KEYS, MAX_SHOWN, finding_to, query_from
+from triptych_serving.services.documents.codec import MAX_KEYS, MAX_SHOWN, finding_to, query_from, texts_query_from
 from triptych_serving.services.documents.work import document_error
 
 Config = translation_pb2.DocumentConfig
@@ -125,3 +125,12 @@ def test_findings(kind: FindingKind, severity: Severity) -> None:
     assert translation_pb2.FindingKind.Name(message.kind) == f"FINDING_KIND_{kind.name}"
     assert translation_pb2.FindingSeverity.Name(message.severity) == f"FINDING_SEVERITY_{severity.name}"
     assert (message.where, len(message.message)) == ("a?", MAX_SHOWN + 3)  # half a surrogate pair cannot be sent
+
+
+def test_texts_have_a_limited_glossary() -> None:
+    glossary = [TermMessage(source="a", target="b")] * 10_000
+    request = translation_pb2.TranslateRequest(mime_type="text/html", glossary=glossary)
+    assert (texts_query_from(request).format.name, len(texts_query_from(request).glossary)) == ("html", 10_000)
+    request.glossary.append(glossary[0])
+    with pytest.raises(InvalidInputError, match=r"^glossary: 10,001 terms, at most 10,000 are allowed$"):
+        texts_query_from(request)
