@@ -1,11 +1,11 @@
 """Translate texts that the model does not take as a whole, as `triptych translate-docs` does: by parts of their sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from triptych_cli.translation.backend import Backend, Candidate, TextTranslation
 from triptych_documents.driver import DocumentDriver
 from triptych_documents.findings import FindingKind, Severity
-from triptych_documents.rules import TranslationRules
+from triptych_documents.rules import Term, TranslationRules
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Unit, raw_text
@@ -14,10 +14,20 @@ from triptych_embedded.sentences import sentence_options
 
 
 def translate_in_parts(
-    backend: Backend, texts: Sequence[str], request: TranslationRequest
+    backend: Backend,
+    texts: Sequence[str],
+    request: TranslationRequest,
+    glossary: Sequence[Term] = (),
+    warn: Callable[[int, str], None] = lambda _index, _problem: None,
 ) -> list[TextTranslation | InputError]:
-    """Translate texts. One with a part that cannot be translated has an InputError."""
-    rules = TranslationRules(source_language=request.source_language, target_language=request.target_language)
+    """Translate texts. One with a part that cannot be translated has an InputError.
+
+    Args:
+        glossary: terms with their translations.
+        warn: called with the index of a text and what is wrong with its translation, such as a missing term.
+    """
+    source, target = request.source_language, request.target_language
+    rules = TranslationRules(source_language=source, target_language=target, glossary=tuple(glossary))
     units = ((index, Unit((text,), "", keeps_space=True)) for index, text in enumerate(texts))
     driver = DocumentDriver(UnitTranslator(rules), units, window=backend.batch)
     found: dict[object, TextTranslation | InputError] = {}
@@ -25,6 +35,10 @@ def translate_in_parts(
     while not driver.is_finished:
         for unit in driver.advance(results):
             found[unit.key] = _result(unit)
+            assert isinstance(unit.key, int), "the key of a unit is its index"
+            for finding in unit.findings:
+                if finding.kind in (FindingKind.GLOSSARY, FindingKind.PLACEHOLDER):
+                    warn(unit.key, finding.message)
         requests = driver.take()
         results = [pair for aligned in (False, True) for pair in _ask(backend, request, requests, aligned)]
     return [found[index] for index in range(len(texts))]

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from triptych_cli.common import options
 from triptych_cli.common.decoding import check_json, decoding_options, take_decoding
+from triptych_cli.common.errors import needs
 from triptych_cli.common.lines import (
     InputLine,
     batches,
@@ -27,6 +28,9 @@ from triptych_cli.common.progress import ProgressLine
 from triptych_cli.translation.backend import Backend, Candidate, TextTranslation, open_backend
 from triptych_embedded.request import InputError, TranslationRequest
 
+if TYPE_CHECKING:
+    from triptych_documents.rules import Term
+
 
 @click.command(name="translate")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
@@ -40,6 +44,7 @@ from triptych_embedded.request import InputError, TranslationRequest
 @options.model_choice
 @options.languages
 @decoding_options
+@options.optional("--glossary", type=options.EXISTING_FILE, metavar="FILE", help="Terms: source, tab, target on each line.")
 @click.option("--stream", is_flag=True, help="Show text while it is decoded.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per line, with all translations and their details."
@@ -50,12 +55,15 @@ def command(
     source: Path | None,
     target: Path | None,
     resume: bool,
+    glossary: Path | None,
     stream: bool,
     as_json: bool,
     fail_fast: bool,
     **values: Any,
 ) -> None:
     """Translate each TEXT, or each line of a file or a pipe: one line in, one line out.
+
+    With --glossary, terms get the given translations, and placeholders such as {name} stay.
 
     Sentences that are too long for the model are translated in parts, except with --json, --target-prefix, --max-length or
     --split-sentences off. A line that cannot be translated is reported and has an empty line in the output; the exit code is
@@ -69,15 +77,30 @@ def command(
     check_json(decoding, as_json)
     if stream and as_json:
         raise click.UsageError("--stream shows text, not --json")
+    if glossary and (stream or as_json or decoding.target_prefix):
+        raise click.UsageError("--glossary is not for --stream, --json or --target-prefix")
+    terms = _terms(glossary) if glossary else ()
     lines = read_lines(texts, source)
     size = _skip_done(lines, source, target, as_json) if resume else 0
     request = TranslationRequest(**values, decoding=decoding)
     with reported_failures(fail_fast) as report, open_backend(request) as backend, open_writer(target, resume) as output:
-        job = TranslateJob(request, backend, output, report, as_json)
+        job = TranslateJob(request, backend, output, report, as_json, terms)
         if stream:
             job.stream(lines)
         else:
             job.run(lines, size, _progress(source, target))
+
+
+def _terms(file: Path) -> "Sequence[Term]":
+    """Read a glossary. Raises click.ClickException: it cannot be used."""
+    needs("triptych_documents.rules", "documents")
+    from triptych_documents.errors import DocumentError
+    from triptych_documents.rules import read_glossary
+
+    try:
+        return read_glossary(file.read_bytes(), str(file))
+    except (DocumentError, OSError) as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _skip_done(lines: Iterator[InputLine], source: Path | None, target: Path | None, as_json: bool) -> int:
@@ -115,6 +138,7 @@ class TranslateJob:
     output: TextIO  # one line for each line
     report: Callable[[str, object], None]  # called with the origin and the problem of a bad line
     as_json: bool  # write JSON; texts are then never translated in parts
+    glossary: "Sequence[Term]" = ()  # terms with their translations
 
     def run(self, lines: Iterator[InputLine], size: int, progress: ProgressLine) -> None:
         """Translate batch after batch; blank lines stay blank. `size` is that of the lines before."""
@@ -154,9 +178,21 @@ class TranslateJob:
     def _translate(self, batch: Sequence[InputLine]) -> list[TextTranslation | InputError | None]:
         """Return None for blank lines."""
         full = [line for line in batch if line.text.strip()]
-        outcomes = iter(self._in_parts(full, self.backend.translate([line.text for line in full]) if full else []))
+        outcomes = iter(self._translate_full(full) if full else [])
         bad: list[InputError | None] = [InputError(0, line.problem) if line.problem else None for line in batch]
         return [next(outcomes) if line.text.strip() else error for line, error in zip(batch, bad, strict=True)]
+
+    def _translate_full(self, lines: Sequence[InputLine]) -> list[TextTranslation | InputError]:
+        """Translate lines that are not blank."""
+        texts = [line.text for line in lines]
+        if not self.glossary:
+            return self._in_parts(lines, self.backend.translate(texts))
+        from triptych_cli.translation.in_parts import translate_in_parts
+
+        def warn(index: int, problem: str) -> None:
+            click.echo(f"{lines[index].origin}: {problem}", err=True)
+
+        return translate_in_parts(self.backend, texts, self.request, self.glossary, warn)
 
     def _in_parts(
         self, lines: Sequence[InputLine], outcomes: Sequence[TextTranslation | InputError]

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -13,9 +14,11 @@ import grpc
 import pytest
 
 from triptych_cli.common.lines import InputLine
+from triptych_cli.translation import in_parts
 from triptych_cli.translation.backend import Candidate, EmbeddedBackend, TextTranslation
 from triptych_cli.translation.translate import TranslateJob
 from triptych_client import call
+from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_embedded.request import BackendError, TranslationRequest
 
 from ....fixtures.json_files import write_json
@@ -274,3 +277,31 @@ def test_the_command_line_takes_precedence_over_the_environment(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert command("translate", *arguments, "a").error == f"server {server}".strip()
+
+
+def test_terms_of_a_glossary_are_enforced(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "terms.tsv"
+    file.write_text("cat\tMieze\nrare\tselten\n", encoding="utf-8")
+    lines = run("translate", "--glossary", file, "I have a cat.", "The cat sees {name}.").success.splitlines()
+    assert all("Mieze" in line for line in lines)
+    assert "{name}" in lines[1]
+    assert run("translate", "--glossary", file, stdin=b"I have a cat.\n\n").success == f"{lines[0]}\n\n"
+    for more in (["--json"], ["--stream"], ["--target-prefix", "Die"]):
+        problem = "--glossary is not for --stream, --json or --target-prefix"
+        assert problem in run("translate", "--glossary", file, *more, "I have a cat.").error
+    file.write_text("cat\n", encoding="utf-8")
+    assert f"{file}, line 1: expected source, tab, target, got 'cat'" in run("translate", "--glossary", file, "A cat.").error
+
+
+def test_missing_terms_are_reported(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "terms.tsv"
+    file.write_text("cat\tMieze\n", encoding="utf-8")
+    finding = Finding(FindingKind.GLOSSARY, Severity.WARNING, "", "'cat' is not translated as 'Mieze': 'x'")
+    plain = in_parts.DocumentDriver.advance
+
+    def advance(driver: Any, results: Any) -> Any:
+        return [replace(unit, findings=(finding,)) for unit in plain(driver, results)]
+
+    monkeypatch.setattr(in_parts.DocumentDriver, "advance", advance)
+    done = run("translate", "--glossary", file, "I have a cat.")
+    assert (done.code, done.err) == (0, "text 1: 'cat' is not translated as 'Mieze': 'x'\n")
