@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from triptych.decoding import DecodingOptions
 from triptych.v1 import attention_pb2, model_pb2, translation_pb2
-from triptych_client.results import Attention, Hypothesis, Model, Timing, Translation, weights_view
+from triptych_client.results import Attention, DocumentFinding, Hypothesis, Model, Timing, Translation, weights_view
 
 MessageType = TypeVar("MessageType", bound=Message)
 Result = TypeVar("Result")
@@ -168,6 +168,7 @@ def translation_from(message: translation_pb2.Translation, served: ServedFields)
         hypotheses=tuple(map(hypothesis_from, message.hypotheses)),
         source_token_count=message.source_token_count,
         source_spans=_spans(message.source_tokens),
+        findings=tuple(read(DocumentFinding, finding) for finding in message.findings),
         **served,
     )
 

@@ -178,6 +178,17 @@ class Hypothesis:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentFinding:
+    """A problem at one place of a translated document or text."""
+
+    kind: FindingKind
+    severity: Severity
+    where: str
+    """Readable position: "line 12", "cue 7", "messages.title"."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Translation(Served):
     """The translation of one text."""
 
@@ -189,6 +200,8 @@ class Translation(Served):
     """Tokens of the source, end-of-sentence tokens included."""
     source_spans: tuple[Span, ...] = ()
     """Position of each source token in the source, empty for end-of-sentence tokens; only with an alignment."""
+    findings: tuple[DocumentFinding, ...] = ()
+    """With HTML or a glossary: what the checks found, such as a term that is not translated as required."""
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -229,17 +242,6 @@ class Translations(Results[Translation]):
     def texts(self) -> list[str]:
         """The text of the best hypothesis of each translation."""
         return [translation.text for translation in self.items]
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentFinding:
-    """A problem at one place of a translated document."""
-
-    kind: FindingKind
-    severity: Severity
-    where: str
-    """Readable position: "line 12", "cue 7", "messages.title"."""
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -722,7 +722,7 @@ def test_texts_of_the_client_may_be_html_or_have_a_glossary(served: Served) -> N
         response = TranslationServiceStub(channel).Translate(request)
     assert response.model == "en-de"
     assert response.timing.inference_seconds > 0
-    assert "Xyzzyx" in response.translations[1].translated_text or response.findings[0].where == "contents[1]: line 1"
+    assert "Xyzzyx" in response.translations[1].translated_text or response.translations[1].findings[0].where == "line 1"
 
 
 @pytest.mark.parametrize(

@@ -407,7 +407,6 @@ class TranslateResponse(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
-    FINDINGS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     model_version: _builtins.str
     @_builtins.property
@@ -416,12 +415,6 @@ class TranslateResponse(_message.Message):
 
     @_builtins.property
     def timing(self) -> _common_pb2.Timing: ...
-    @_builtins.property
-    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___DocumentFinding]:
-        """With text/html or a glossary: what the checks of the translations found, such as a term that is not translated as required. `where`
-        begins with the text, as "contents[2]".
-        """
-
     def __init__(
         self,
         *,
@@ -429,11 +422,10 @@ class TranslateResponse(_message.Message):
         model: _builtins.str = ...,
         model_version: _builtins.str = ...,
         timing: _common_pb2.Timing | None = ...,
-        findings: _abc.Iterable[Global___DocumentFinding] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "model", b"model", "model_version", b"model_version", "timing", b"timing", "translations", b"translations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "model_version", b"model_version", "timing", b"timing", "translations", b"translations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -447,6 +439,7 @@ class Translation(_message.Message):
     HYPOTHESES_FIELD_NUMBER: _builtins.int
     SOURCE_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
     translated_text: _builtins.str
     """The best hypothesis."""
     source_token_count: _builtins.int
@@ -461,6 +454,12 @@ class Translation(_message.Message):
     def source_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextSpan]:
         """Position of each source token in the text; end-of-sentence tokens are empty spans. Only with return_alignment."""
 
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___DocumentFinding]:
+        """With text/html or a glossary: what the checks of the translation found, such as a term that is not translated as required. At most
+        1,000 in a response, where the last one counts the others.
+        """
+
     def __init__(
         self,
         *,
@@ -468,10 +467,11 @@ class Translation(_message.Message):
         hypotheses: _abc.Iterable[Global___Hypothesis] | None = ...,
         source_token_count: _builtins.int = ...,
         source_tokens: _abc.Iterable[Global___TextSpan] | None = ...,
+        findings: _abc.Iterable[Global___DocumentFinding] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "source_token_count", b"source_token_count", "source_tokens", b"source_tokens", "translated_text", b"translated_text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "hypotheses", b"hypotheses", "source_token_count", b"source_token_count", "source_tokens", b"source_tokens", "translated_text", b"translated_text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

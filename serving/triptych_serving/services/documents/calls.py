@@ -1,7 +1,7 @@
 """Document calls: admission and receiving the document."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from time import monotonic
@@ -9,7 +9,6 @@ from time import monotonic
 import grpc
 
 from triptych.v1 import translation_pb2
-from triptych_documents.findings import Finding
 from triptych_serving.errors import DeadlineError, InvalidInputError, OverloadedError
 from triptych_serving.models.request_cost import check_characters
 from triptych_serving.rpc.call_context import GrpcContext, current_call
@@ -17,6 +16,7 @@ from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.documents.codec import Config, Response, finding_to, query_from, texts_query_from
 from triptych_serving.services.documents.job import DocumentJob
 from triptych_serving.services.documents.sentence_translator import SentenceTranslator
+from triptych_serving.services.documents.work import Findings
 from triptych_serving.services.documents.workers import DocumentWorkers
 from triptych_serving.services.translation_calls import TranslationCalls
 from triptych_serving.services.v1.codec import served_by
@@ -94,13 +94,14 @@ class DocumentCalls:
                 sentences.check()
                 job = DocumentJob(query, sentences, self._workers, self._chunk)
                 async with self._text_places:
-                    texts, findings = await job.texts([text.encode() for text in request.contents], CONTENTS)
+                    texts, findings = await job.texts([text.encode() for text in request.contents])
         except InvalidInputError as error:
             field = CONTENTS if error.field == DOCUMENT else error.field.removeprefix("config.")
             raise InvalidInputError(field, error.problem) from error
         translations = [_translation(text.decode()) for text in texts]
-        found = [finding_to(finding) for finding in shortened(findings)]
-        return translation_pb2.TranslateResponse(translations=translations, findings=found, **served_by(sentences.use))
+        for number, finding in shortened(findings):
+            translations[number].findings.append(finding_to(finding))
+        return translation_pb2.TranslateResponse(translations=translations, **served_by(sentences.use))
 
     async def _translate(self, requests: AsyncIterator[Request], context: GrpcContext) -> AsyncGenerator[Response]:
         limit = self._limits.document_bytes
@@ -196,12 +197,12 @@ def _translation(text: str) -> translation_pb2.Translation:
     return translation_pb2.Translation(translated_text=text, hypotheses=[best])
 
 
-def shortened(findings: Sequence[Finding]) -> Sequence[Finding]:
+def shortened(findings: Findings) -> Findings:
     """Return findings, of which the last one counts those that are left out, if there are too many."""
     if len(findings) <= MOST_FINDINGS:
         return findings
-    last = replace(findings[MOST_FINDINGS], where=CONTENTS, message=f"{len(findings) - MOST_FINDINGS:,} more findings")
-    return [*findings[:MOST_FINDINGS], last]
+    number, finding = findings[MOST_FINDINGS]
+    return [*findings[:MOST_FINDINGS], (number, replace(finding, message=f"{len(findings) - MOST_FINDINGS:,} more findings"))]
 
 
 async def _abort(context: GrpcContext) -> None:

@@ -6,11 +6,10 @@ from contextlib import aclosing
 from time import monotonic
 
 from triptych.v1 import translation_pb2
-from triptych_documents.findings import Finding
 from triptych_documents.sentences import SentenceRequest, SentenceResult
 from triptych_serving.services.documents.codec import DocumentQuery, Response, finding_to, progress
 from triptych_serving.services.documents.sentence_translator import SentenceTranslator
-from triptych_serving.services.documents.work import BATCH_ROWS, DocumentWork, Results, Step
+from triptych_serving.services.documents.work import BATCH_ROWS, DocumentWork, Findings, Results, Step
 from triptych_serving.services.documents.workers import DocumentWorker, DocumentWorkers
 from triptych_serving.services.v1.codec import served_by
 
@@ -44,14 +43,14 @@ class DocumentJob:
                 async for response in parts:
                     yield response
 
-    async def texts(self, texts: Sequence[bytes], field: str) -> tuple[list[bytes], list[Finding]]:
-        """Return the translations of texts, each of which is a document, and findings, which name them as `field[2]`.
+    async def texts(self, texts: Sequence[bytes]) -> tuple[list[bytes], Findings]:
+        """Return the translations of texts, each of which is a document, and findings.
 
         Raises:
             ServingError: a text cannot be translated.
         """
         use, began = self._sentences.use, monotonic()
-        async with self._workers.worker(b"".join(texts), self._work(field)) as worker:
+        async with self._workers.worker(b"".join(texts), self._work()) as worker:
             _, findings = await worker.call(DocumentWork.read, *texts)
             use.stages["preprocess"] = began, monotonic()
             found = list(findings)
@@ -63,10 +62,10 @@ class DocumentJob:
             use.stages["postprocess"] = began, monotonic()
         return translated, [*found, *findings]
 
-    def _work(self, field: str = "") -> DocumentWork:
+    def _work(self) -> DocumentWork:
         query, languages = self._query, self._sentences.languages
         reading, rules = query.read_options(languages), query.rules(languages)
-        return DocumentWork(query.format, reading, rules, self._sentences.rows, field)
+        return DocumentWork(query.format, reading, rules, self._sentences.rows)
 
     async def _responses(self, worker: DocumentWorker, data: bytes) -> AsyncGenerator[Response]:
         use, began = self._sentences.use, monotonic()
@@ -76,7 +75,7 @@ class DocumentJob:
             yield response
         total, findings = await reading
         use.stages["preprocess"] = began, monotonic()
-        for finding in findings:
+        for _, finding in findings:
             yield Response(finding=finding_to(finding))
         async with aclosing(self._translate(worker, total)) as translating:
             async for one in translating:
@@ -86,7 +85,7 @@ class DocumentJob:
         async for response in _keepalive(writing, progress(total, total)):
             yield response
         [content], findings = await writing
-        for finding in findings:
+        for _, finding in findings:
             yield Response(finding=finding_to(finding))
         use.stages["postprocess"] = began, monotonic()
         for start in range(0, len(content), self._chunk):
@@ -103,7 +102,7 @@ class DocumentJob:
             async for step in steps:
                 done += step.finished
                 self._sentence_count += step.sentences
-                for finding in step.findings:
+                for _, finding in step.findings:
                     yield Response(finding=finding_to(finding))
                 if monotonic() - reported >= PROGRESS_SECONDS or (step.finished and done == total):
                     reported = monotonic()
@@ -159,7 +158,7 @@ async def drive(
 
 
 async def _keepalive(
-    work: asyncio.Future[tuple[int, Sequence[Finding]]] | asyncio.Future[tuple[list[bytes], Sequence[Finding]]],
+    work: asyncio.Future[tuple[int, Findings]] | asyncio.Future[tuple[list[bytes], Findings]],
     response: Response,
 ) -> AsyncGenerator[Response]:
     """Yield a response every KEEPALIVE_SECONDS until the work is done."""

@@ -37,6 +37,7 @@ LEAST_BYTES = 1 << 30  # of memory for a document's process, else half of the ma
 SIZE = struct.Struct(">Q")  # before a pickled call or result
 
 Results = Sequence[tuple[SentenceRequest, SentenceResult]]
+Findings = Sequence[tuple[int, Finding]]  # with the number of the document
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Step:
 
     finished: int  # units
     sentences: int  # of these units
-    findings: Sequence[Finding]
+    findings: Findings
     batches: Sequence[Sequence[SentenceRequest]]
     is_finished: bool  # nothing is left to do
     can_read: bool  # there may be more sentences without further results
@@ -57,16 +58,15 @@ class DocumentWork:
     Args:
         kind: their format.
         rows: most sentences in flight.
-        field: names each of several documents in findings, as `field[2]`.
     """
 
-    def __init__(self, kind: FormatInfo, reading: ReadOptions, rules: TranslationRules, rows: int, field: str = "") -> None:
-        self._kind, self._reading, self._rules, self._rows, self._field = kind, reading, rules, rows, field
+    def __init__(self, kind: FormatInfo, reading: ReadOptions, rules: TranslationRules, rows: int) -> None:
+        self._kind, self._reading, self._rules, self._rows = kind, reading, rules, rows
         self._translations: list[dict[int, Sequence[Piece]]] = []  # of each document
         self._documents: list[Document] = []
         self._driver: DocumentDriver
 
-    def read(self, *data: bytes) -> tuple[int, Sequence[Finding]]:
+    def read(self, *data: bytes) -> tuple[int, Findings]:
         """Read the documents; returns the number of segments, and findings.
 
         Raises:
@@ -81,37 +81,37 @@ class DocumentWork:
                 raise InvalidInputError("document", problem)
         self._translations = [{} for _ in data]
         self._driver = DocumentDriver(translator, self._units(), window=self._rows, step_units=STEP_UNITS)
-        return total, [finding for document in self._documents for finding in document.findings]
+        return total, [(number, found) for number, document in enumerate(self._documents) for found in document.findings]
 
     def advance(self, results: Results, room: int) -> Step:
         """Record results; returns up to `room` batches of further sentences."""
         units = self._driver.advance(results)
+        findings: list[tuple[int, Finding]] = []
         for unit in units:
             assert isinstance(unit.key, int), "the key of a unit is a number"
             document, index = divmod(unit.key, MAX_SEGMENTS)
             self._translations[document][index] = unit.pieces
+            findings += [(document, finding) for finding in unit.findings]
         batches = list(self._batches(room))
-        findings = [finding for unit in units for finding in unit.findings]
         sentences = sum(len(unit.pairs) for unit in units)
         return Step(len(units), sentences, findings, batches, self._driver.is_finished, self._driver.can_read)
 
-    def render(self) -> tuple[list[bytes], Sequence[Finding]]:
+    def render(self) -> tuple[list[bytes], Findings]:
         """Write the documents; returns them, and the findings of writing. Raises InvalidInputError: one cannot be written."""
         written: list[bytes] = []
-        findings: list[Finding] = []
-        for document, translations in zip(self._documents, self._translations, strict=True):
+        findings: list[tuple[int, Finding]] = []
+        for number, document in enumerate(self._documents):
             known = len(document.findings)
             with _as_invalid_input():
-                written.append(document.render(translations))
-            findings += document.findings[known:]
+                written.append(document.render(self._translations[number]))
+            findings += [(number, finding) for finding in document.findings[known:]]
         return written, findings
 
     def _units(self) -> Iterator[tuple[int, Unit]]:
         """Yield the units of all documents, with keys that are numbers."""
         for number, document in enumerate(self._documents):
             for index, unit in enumerate(document.units):
-                where = f"{self._field}[{number}]: {unit.where}" if self._field else unit.where
-                yield number * MAX_SEGMENTS + index, replace(unit, where=where) if self._field else unit
+                yield number * MAX_SEGMENTS + index, unit
 
     def _batches(self, room: int) -> Iterator[Sequence[SentenceRequest]]:
         while room and (requests := self._driver.take(BATCH_ROWS)):

@@ -9,6 +9,7 @@ from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.rules import Term
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.services.documents.calls import shortened
 from triptych_serving.services.documents.codec import MAX_KEYS, MAX_SHOWN, finding_to, query_from, texts_query_from
 from triptych_serving.services.documents.work import document_error
 
@@ -134,3 +135,11 @@ def test_texts_have_a_limited_glossary() -> None:
     request.glossary.append(glossary[0])
     with pytest.raises(InvalidInputError, match=r"^glossary: 10,001 terms, at most 10,000 are allowed$"):
         texts_query_from(request)
+
+
+def test_many_findings_are_counted() -> None:
+    finding = Finding(FindingKind.GLOSSARY, Severity.WARNING, "line 1", "no term")
+    few = [(0, finding)] * 1_000
+    assert shortened(few) == few
+    *first, (number, last) = shortened([*few, (3, finding), (4, finding)])
+    assert (first, number, last.message) == (few, 3, "2 more findings")
