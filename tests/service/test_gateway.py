@@ -1,5 +1,6 @@
 """The HTTP gateway on a real port: the clients of other servers work unchanged, and calls obey the rules of gRPC calls."""
 
+import errno
 import json
 import re
 import socket
@@ -19,7 +20,9 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlencode
+from weakref import ref
 
 import deepl
 import grpc
@@ -651,12 +654,17 @@ def test_glossaries_of_deepls_client_are_kept_as_files(glossaries: tuple[Served,
         ({"entries": "a"}, "entries: line 1 does not have a source and a target"),
         ({"entries": "a\tb\n\n\tc"}, "entries: line 3 does not have a source and a target"),
         ({"entries": "a\tb\na\tc"}, "entries: line 2 has 'a', which occurs before"),
-        ({"entries": "#a\tb"}, "entries: line 1 has a term with a tab, a line break, or a # at its beginning"),
-        ({"entries": "a\u2028b\tc"}, "entries: line 1 has a term with a tab, a line break"),
+        ({"entries": "#a\tb"}, "entries: line 1 has a term with a tab, a zero byte, a line break, or a # at its beginning"),
+        ({"entries": "a\u2028b\tc"}, "entries: line 1 has a term with a tab, a zero byte, a line break"),
+        ({"entries": "a\0b\tc"}, "entries: line 1 has a term with a tab, a zero byte"),
+        ({"name": "a\0b"}, "name: 3 characters, it must have 1 to 1,000, and no zero bytes"),
         ({"entries": '"a\tb",c', "entries_format": "csv"}, "entries: line 1 has a term with a tab"),
         ({"entries": f"{'a' * 1_001}\tb"}, "entries: line 1 has a term of more than 1,000 characters"),
-        ({"entries": " \n"}, "entries: 0 terms, there must be 1 to 10,000"),
-        ({"entries": "".join(f"a{number}\tb\n" for number in range(10_001))}, "entries: 10,001 terms"),
+        ({"entries": " \n"}, "entries: no terms, there must be 1 to 10,000"),
+        (
+            {"entries": "".join(f"a{number}\tb\n" for number in range(10_001)) + "a"},
+            "entries: more than 10,000 terms, the limit",
+        ),
         ({"entries_format": "xml"}, "entries_format: 'xml' is not tsv or csv"),
         ({"source_lang": "../en"}, "source_lang: '../en' is not a language code"),
         ({"target_lang": "tlhxyzab-toolong99"}, "target_lang: "),
@@ -688,19 +696,61 @@ def test_files_that_are_no_glossaries_are_reported_once(tmp_path: Path, caplog: 
     assert any("bad.en.de.tsv, line 1: expected source, tab, target, got 'a'" in message for message in caplog.messages)
 
 
+def test_a_file_that_cannot_be_read_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, file = GlossaryFolder(tmp_path), tmp_path / "b.en.de.tsv"
+    (tmp_path / "a.en.de.tsv").write_text("a\tb\n")
+    file.symlink_to(file)
+    for _ in range(2):
+        assert list(folder.all()) == ["a"]
+    assert caplog.messages == [f"glossary skipped: {file}: Too many levels of symbolic links"]
+    file.unlink()
+    file.write_text("a\tb\n")
+    assert list(folder.all()) == ["a", "b"]
+
+
+def test_a_glossary_is_read_again_after_a_moment_without_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = GlossaryFolder(tmp_path)
+    (tmp_path / "a.en.de.tsv").write_text("a\tb\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+        assert folder.all() == {}
+    assert list(folder.all()) == ["a"]
+
+
+def test_deleted_glossaries_leave_no_memory(tmp_path: Path) -> None:
+    folder = GlossaryFolder(tmp_path)
+    [made] = folder.add("x", {("en", "de"): [Term("a", "b")]})
+    folder.remove(made.id)
+    kept = ref(made)
+    del made
+    assert folder.all() == {}
+    assert kept() is None
+
+
 def test_glossaries_that_cannot_be_written_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = GlossaryFolder(tmp_path / "missing")
-    with pytest.raises(RpcError, match=r"glossaries cannot be written \(--glossaries\): No such file or directory"):
+    with pytest.raises(RpcError, match=r"glossaries cannot be read \(--glossaries\): No such file or directory"):
         folder.add("x", {("en", "de"): [Term("a", "b")]})
     folder = GlossaryFolder(tmp_path)
+    with pytest.raises(RpcError, match=r"glossaries cannot be written \(--glossaries\): File name too long"):
+        folder.add("x", {("en", "de"): [Term("a", "b")], ("en", "x" * 250): [Term("a", "b")]})
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "gone").symlink_to(tmp_path / "missing")  # as a file that is deleted meanwhile
     terms = [Term("a", str(number)) for number in range(3)]
     monkeypatch.setattr("triptych_serving.gateway.glossaries.MOST_BYTES", len("# name: x\n") + len("a\t0\n"))
     folder.add("x", {("en", "de"): terms[:1]})
     with pytest.raises(RpcError, match="would have 38 bytes, the most that clients may fill are 14; delete some"):
         folder.add("x", {("en", "de"): terms[1:2], ("en", "fr"): terms[:0]})
-    monkeypatch.setattr("triptych_serving.gateway.glossaries.MOST_GLOSSARIES", 0)
-    with pytest.raises(RpcError, match="there are 0 glossaries, the most that there may be; delete one"):
-        GlossaryFolder(tmp_path).add("x", {})
+    monkeypatch.setattr("triptych_serving.gateway.glossaries.MOST_FILES", 2)
+    with pytest.raises(RpcError, match="there are 1 dictionaries, of the 2 that there may be; delete some"):
+        folder.add("x", {("en", "de"): terms, ("en", "fr"): terms})
+
+
+def test_dictionaries_of_a_glossary_are_limited(glossaries: tuple[Served, Path]) -> None:
+    served, _ = glossaries
+    for listed in ([], [{}] * 1_001):
+        problem = f"dictionaries: {len(listed):,}, there must be 1 to 1,000"
+        served.refused("/v3/glossaries", {"name": "x", "dictionaries": listed}, problem)
 
 
 def test_texts_of_the_client_may_be_html_or_have_a_glossary(served: Served) -> None:

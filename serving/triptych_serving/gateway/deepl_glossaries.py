@@ -13,7 +13,7 @@ from starlette.responses import Response
 from triptych.v1 import translation_pb2
 from triptych_documents.rules import Term
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid
-from triptych_serving.gateway.glossaries import CODE, MOST_TERMS, Dictionary, GlossaryFolder
+from triptych_serving.gateway.glossaries import CODE, MOST_FILES, MOST_TERMS, Dictionary, GlossaryFolder
 from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.route import ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
@@ -25,6 +25,8 @@ FORMATS = ("tsv", CSV)
 MOST_CHARACTERS = 1_000  # of a term, or of a name
 TSV = "text/tab-separated-values; charset=utf-8"
 
+UNSTORED = re.compile(r"[\0\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")  # zero bytes, tabs and line breaks
+
 Result = TypeVar("Result")
 
 
@@ -34,8 +36,12 @@ async def terms_for(call: HttpCall, given: Json, source: str, target: str) -> li
         return []
     if not source:
         raise invalid("source_lang: missing, it is needed beside glossary_id")
-    terms = await _with(call, lambda folder: folder.terms(id, source, target))
-    return [translation_pb2.GlossaryTerm(source=term.source, target=term.target) for term in terms]
+
+    def read(folder: GlossaryFolder) -> list[translation_pb2.GlossaryTerm]:
+        terms = folder.terms(id, source, target)
+        return [translation_pb2.GlossaryTerm(source=term.source, target=term.target) for term in terms]
+
+    return await _with(call, read)
 
 
 async def pairs(call: HttpCall) -> dict[str, list[Any]]:
@@ -93,13 +99,14 @@ async def create(call: HttpCall) -> dict[str, Any]:
 async def create_several(call: HttpCall) -> dict[str, Any]:
     given = await call.json()
     name, dictionaries = _name(given), {}
-    for index, each in enumerate(given.take("dictionaries", list)):
+    listed = given.take("dictionaries", list)
+    if not 0 < len(listed) <= MOST_FILES:
+        raise invalid(f"dictionaries: {len(listed):,}, there must be 1 to {MOST_FILES:,}")
+    for index, each in enumerate(listed):
         pair, terms = await _dictionary(call, as_object(each, f"dictionaries[{index}]"))
         if pair in dictionaries:
             raise invalid(f"dictionaries[{index}]: there is another one for these languages")
         dictionaries[pair] = terms
-    if not dictionaries:
-        raise invalid("dictionaries: the list is empty")
     return _several(await _with(call, lambda folder: folder.add(name, dictionaries)))
 
 
@@ -143,8 +150,8 @@ def _matches(language: str, wanted: str) -> bool:
 
 def _name(given: Json) -> str:
     name = " ".join(given.take("name", str).split())
-    if not 0 < len(name) <= MOST_CHARACTERS:
-        raise invalid(f"name: {len(name):,} characters, it must have 1 to {MOST_CHARACTERS:,}")
+    if not 0 < len(name) <= MOST_CHARACTERS or "\0" in name:
+        raise invalid(f"name: {len(name):,} characters, it must have 1 to {MOST_CHARACTERS:,}, and no zero bytes")
     return name
 
 
@@ -169,7 +176,7 @@ def _terms(text: str, kind: str, name: str) -> list[Term]:
     """Read entries. Raises RpcError: a line has another form, or there are too many; names `name`."""
     terms: dict[str, Term] = {}
     try:
-        rows = csv.reader(StringIO(text)) if kind == CSV else (line.split("\t") for line in text.split("\n"))
+        rows = csv.reader(StringIO(text)) if kind == CSV else (line.split("\t") for line in StringIO(text))
         for number, row in enumerate(rows, 1):
             parts = [part.strip() for part in row]
             if not any(parts):
@@ -180,10 +187,12 @@ def _terms(text: str, kind: str, name: str) -> list[Term]:
             if source in terms:
                 raise invalid(f"{name}: line {number} has {shortened(source, 40)}, which occurs before")
             terms[source] = Term(source, target)
+            if len(terms) > MOST_TERMS:
+                raise invalid(f"{name}: more than {MOST_TERMS:,} terms, the limit")
     except csv.Error as error:
         raise invalid(f"{name}: {error}") from None
-    if not 0 < len(terms) <= MOST_TERMS:
-        raise invalid(f"{name}: {len(terms):,} terms, there must be 1 to {MOST_TERMS:,}")
+    if not terms:
+        raise invalid(f"{name}: no terms, there must be 1 to {MOST_TERMS:,}")
     return list(terms.values())
 
 
@@ -193,8 +202,8 @@ def _problem(parts: Sequence[str]) -> str:
         return "does not have a source and a target"
     if max(map(len, parts[:2])) > MOST_CHARACTERS:
         return f"has a term of more than {MOST_CHARACTERS:,} characters"
-    if parts[0].startswith("#") or any("\t" in part or len(part.splitlines()) > 1 for part in parts[:2]):
-        return "has a term with a tab, a line break, or a # at its beginning, which cannot be stored"
+    if parts[0].startswith("#") or any(map(UNSTORED.search, parts[:2])):
+        return "has a term with a tab, a zero byte, a line break, or a # at its beginning, which cannot be stored"
     return ""
 
 

@@ -4,9 +4,11 @@ import logging
 import re
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 
@@ -21,8 +23,8 @@ CODE = "[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8})*"  # BCP 47
 FILE = re.compile(rf"(?P<id>[A-Za-z0-9_-]{{1,64}})\.(?P<source>{CODE})\.(?P<target>{CODE})\.tsv")
 NAME = re.compile(r"# name: (.+)")  # the first line of a glossary whose id is not its name
 SUFFIX = ".tsv"
-MOST_GLOSSARIES = 1_000  # as at DeepL; operators may have more
-MOST_BYTES = 8 << 20  # of all files, beyond which clients write none: about 200,000 terms
+MOST_FILES = 1_000  # in the folder, beyond which clients write none; operators may have more
+MOST_BYTES = 8 << 20  # of all files, beyond which clients write none, too: about 200,000 terms
 MOST_TERMS = 10_000  # as TranslateDocument accepts
 
 
@@ -56,18 +58,18 @@ class GlossaryFolder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: dict[str, tuple[tuple[int, int], Dictionary | None]] = {}  # by file name: signature and content
+        self._known: dict[str, _File] = {}  # by name
 
     def all(self) -> Mapping[str, Sequence[Dictionary]]:
         """Return the dictionaries of each glossary, by id. Raises RpcError: the folder cannot be read."""
-        found: dict[str, list[Dictionary]] = {}
         try:
-            files = sorted(self._path.glob(f"*{SUFFIX}"))
+            files = sorted(file for file in self._path.iterdir() if file.suffix == SUFFIX)
         except OSError as error:
             raise _unusable("read", error) from error
-        for file in files:
-            if (dictionary := self._read(file)) is not None:
-                found.setdefault(dictionary.id, []).append(dictionary)
+        known = self._known = {file.name: read for file in files if (read := self._read(file)) is not None}
+        found: dict[str, list[Dictionary]] = {}
+        for dictionary in (read.content for read in known.values() if read.content is not None):
+            found.setdefault(dictionary.id, []).append(dictionary)
         return found
 
     def get(self, id: str) -> Sequence[Dictionary]:
@@ -89,21 +91,28 @@ class GlossaryFolder:
 
     def add(self, name: str, dictionaries: Mapping[tuple[str, str], Sequence[Term]]) -> Sequence[Dictionary]:
         """Write a glossary, whose dictionaries are by source and target language. Raises RpcError: it cannot be written."""
-        if len(self.all()) >= MOST_GLOSSARIES:
-            raise _full(f"there are {MOST_GLOSSARIES:,} glossaries, the most that there may be; delete one")
+        self.all()
+        count, size = len(self._known), sum(read.size for read in self._known.values())
+        if count + len(dictionaries) > MOST_FILES:
+            raise _full(f"there are {count:,} dictionaries, of the {MOST_FILES:,} that there may be; delete some")
         id = str(uuid.uuid4())
-        contents = {pair: f"# name: {name}\n{_tsv(terms)}".encode() for pair, terms in dictionaries.items()}
+        contents = {
+            self._path / f"{id}.{source}.{target}{SUFFIX}": f"# name: {name}\n{_tsv(terms)}".encode()
+            for (source, target), terms in dictionaries.items()
+        }
+        if (size := size + sum(map(len, contents.values()))) > MOST_BYTES:
+            limit = f"the most that clients may fill are {MOST_BYTES:,}; delete some"
+            raise _full(f"the glossaries would have {size:,} bytes, {limit}")
         try:
-            size = sum(file.stat().st_size for file in self._path.iterdir()) + sum(map(len, contents.values()))
-            if size > MOST_BYTES:
-                limit = f"the most that clients may fill are {MOST_BYTES:,}; delete some"
-                raise _full(f"the glossaries would have {size:,} bytes, {limit}")
-            for (source, target), content in contents.items():
-                file = self._path / f"{id}.{source}.{target}{SUFFIX}"
+            for file, content in contents.items():
                 written = file.with_suffix(".new")
                 written.write_bytes(content)
                 written.replace(file)
         except OSError as error:
+            for file in contents:
+                for part in (file, file.with_suffix(".new")):
+                    with suppress(OSError):
+                        part.unlink()
             raise _unusable("written", error) from error
         return self.get(id)
 
@@ -115,17 +124,31 @@ class GlossaryFolder:
         except OSError as error:
             raise _unusable("deleted", error) from error
 
-    def _read(self, file: Path) -> Dictionary | None:
-        """Read a dictionary, unless it is known; None if it cannot be used."""
+    def _read(self, file: Path) -> "_File | None":
+        """Read a file, unless it is known; None if it was deleted a moment ago."""
+        known = self._known.get(file.name)
         try:
             stat = file.stat()
-            signature = stat.st_mtime_ns, stat.st_size
-            known = self._known.get(file.name)
-            if known is None or known[0] != signature:
-                known = self._known[file.name] = signature, _parsed(file, stat.st_mtime)
-        except FileNotFoundError:  # deleted a moment ago
+            if known is not None and known[:2] == (stat.st_mtime_ns, stat.st_size):
+                return known
+            return _File(stat.st_mtime_ns, stat.st_size, _parsed(file, stat.st_mtime))
+        except FileNotFoundError:
             return None
-        return known[1]
+        except OSError as error:
+            if known != UNREADABLE:
+                logger.warning("glossary skipped: %s: %s", file, error.strerror)
+            return UNREADABLE
+
+
+class _File(NamedTuple):
+    """A file that was read."""
+
+    changed: int  # nanoseconds since the epoch
+    size: int  # bytes
+    content: Dictionary | None  # None: it cannot be used
+
+
+UNREADABLE = _File(-1, 0, None)  # for now: another attempt is made each time
 
 
 def _parsed(file: Path, changed: float) -> Dictionary | None:
@@ -133,11 +156,11 @@ def _parsed(file: Path, changed: float) -> Dictionary | None:
     if name is None:
         logger.warning("glossary skipped: %s: its name is not ID.SOURCE.TARGET.tsv, such as products.en.de.tsv", file)
         return None
+    data = file.read_bytes()
     try:
-        data = file.read_bytes()
         terms = read_glossary(data, str(file))
-    except (DocumentError, OSError) as error:
-        logger.warning("glossary skipped: %s", error if isinstance(error, DocumentError) else f"{file}: {error.strerror}")
+    except DocumentError as error:
+        logger.warning("glossary skipped: %s", error)
         return None
     if len(terms) > MOST_TERMS:
         logger.warning("glossary skipped: %s: %d terms, the limit is %d", file, len(terms), MOST_TERMS)
