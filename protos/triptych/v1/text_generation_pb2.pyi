@@ -242,8 +242,8 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
-        """Added to the logits of tokens, by token, before the temperature: at most 1,024 values of -100 to 100. In a beam search they are added
-        to log-probabilities, which are not normalised again.
+        """Added to the logits of tokens, by token, after the penalties and before the temperature: at most 1,024 values of -100 to 100. In a
+        beam search they are added to log-probabilities, which are not normalised again.
         """
 
     def __init__(

@@ -58,7 +58,8 @@ class LogitsProcessor:
         self._start = np.array([tokens.start] if transformers and tokens.start >= 0 else [], np.int64)
         self._sign = -1 if transformers and search.beam_size == 1 else 1
         self._penalty, self._repeated = self._sign * search.repetition_penalty, search.repetition_penalty != 1
-        self._bias = dict(search.logit_bias)
+        self._biased_tokens = np.array([token for token, _ in search.logit_bias], np.int64)  # sorted
+        self._biases = np.array([value for _, value in search.logit_bias], np.float32)
         self._presence, self._frequency = search.presence_penalty, search.frequency_penalty
         self._penalizes = search.penalizes
         self._run = search.no_repeat_ngram_size
@@ -69,7 +70,9 @@ class LogitsProcessor:
         self._suppresses = bool(patterns)
         self._after = _completions(patterns)
         self._heads = sorted({len(head) for head in self._after}, reverse=True)
-        self._bans: dict[tuple[bool, bool, bytes], LogitEdits] = {}  # by the keys of `_always` and the longest head
+        # By the keys of `_always` and the longest head; then with the biases, too.
+        self._bans: dict[tuple[bool, bool, bytes], LogitEdits] = {}
+        self._biased_bans: dict[tuple[bool, bool, bytes], LogitEdits] = {}
         # One byte more than is compared, so that the stripped space at the start of a translation is never compared.
         self._tail = 1 + max(self._heads, default=0)
         self._runs = [(run[:-1], run[-1]) for run in search.suppressed_tokens if len(run) > 1]
@@ -87,7 +90,6 @@ class LogitsProcessor:
             for short in (False, True)[: 1 + bool(search.min_length)]:
                 bans = np.append(ids, ends) if short else ids
                 self._always[empty, short] = ban(bans), frozenset(bans.tolist()) if self._penalizes else frozenset()
-        self._fixed = {short: self._biased(found) for (_, short), (found, _) in self._always.items()} if self.is_fixed else {}
 
     def edits(self, history: Ints) -> LogitEdits:
         """Return the edits for the next token: the same object where only the same texts are suppressed.
@@ -99,11 +101,8 @@ class LogitsProcessor:
             history: `[T]` all tokens so far, a prefix included, without the start token.
         """
         if self.is_fixed:
-            return self._fixed[len(self._start) + len(history) < self._min_length]
-        return self._biased(self._varying(history))
-
-    def _varying(self, history: Ints) -> LogitEdits:
-        """Return bans and penalties, which depend on the tokens so far."""
+            key = False, len(self._start) + len(history) < self._min_length
+            return self._biased_always((*key, b""), self._always[key][0])
         if len(self._start):
             history = np.concatenate((self._start, history))
         tokens: list[int] = history.tolist()
@@ -119,27 +118,32 @@ class LogitsProcessor:
         seen = set(tokens) if self._repeated else counts.keys()
         penalized = seen - banned - {*last, *(bans.tokens.tolist() if head else ())} if self._penalizes else ()
         if not (last or penalized):
-            return bans
+            return self._biased_always((*key, head), bans)
         ids = np.concatenate((bans.tokens, np.array([*last, *penalized], np.int64)))
         if not penalized:
-            return ban(ids)
+            return self._biased(ban(ids))
         factors, offsets = np.full(len(ids), self._penalty, np.float32), np.zeros(len(ids), np.float32)
         factors[: -len(penalized)], offsets[: -len(penalized)] = 1, BAN
         if counts:
             offsets[-len(penalized) :] = [self._offset(counts[token]) for token in penalized]
-        return LogitEdits(ids, factors, offsets)
+        return self._biased(LogitEdits(ids, factors, offsets))
+
+    def _biased_always(self, key: tuple[bool, bool, bytes], bans: LogitEdits) -> LogitEdits:
+        """Add the request's biases to bans, once for each `key`: there may be as many bans as tokens."""
+        if key not in self._biased_bans:
+            self._biased_bans[key] = self._biased(bans)
+        return self._biased_bans[key]
 
     def _biased(self, edits: LogitEdits) -> LogitEdits:
         """Add the request's biases to bans and penalties."""
-        if not self._bias:
+        tokens, values = self._biased_tokens, self._biases
+        if not len(tokens):
             return edits
-        known: list[int] = edits.tokens.tolist()
-        more = self._bias.keys() - known
-        offsets = np.append(edits.offsets, np.zeros(len(more), np.float32))
-        tokens = [*known, *more]
-        offsets += np.array([self._bias.get(token, 0.0) for token in tokens], np.float32)
-        factors = np.append(edits.factors, np.full(len(more), self._sign, np.float32))
-        return LogitEdits(np.array(tokens, np.int64), factors, offsets)
+        known, new = np.isin(edits.tokens, tokens), ~np.isin(tokens, edits.tokens)
+        offsets = edits.offsets.copy()
+        offsets[known] += values[np.searchsorted(tokens, edits.tokens[known])]
+        factors = np.append(edits.factors, np.full(np.count_nonzero(new), self._sign, np.float32))
+        return LogitEdits(np.append(edits.tokens, tokens[new]), factors, np.append(offsets, values[new]))
 
     def _offset(self, count: int) -> float:
         """Return what is added to the logit of a token that has occurred so often."""

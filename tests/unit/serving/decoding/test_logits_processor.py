@@ -71,6 +71,15 @@ def test_biases_are_added_to_penalties_and_bans() -> None:
     assert [len(short.edits(np.array([9] * size, np.int64)).tokens) for size in (1, 2)] == [3 + len(TOKENS.ends), 3]
 
 
+@pytest.mark.parametrize("options", [{}, {"min_length": 9}, {"suppressed": ("ab",)}])
+def test_biases_are_added_once_to_the_same_bans(options: dict[str, Any]) -> None:
+    made = LogitsProcessor(SearchParams(logit_bias=((4, 2.0), (7, -1.0)), **options), TOKENS, LETTERS)
+    first, second = (made.edits(np.array(history, np.int64)) for history in ([4, 3], [3, 4, 3]))
+    assert first is second
+    assert by_token(first)[7] == (1, -1)
+    assert by_token(first)[4] == (1, np.float32(BAN) + 2 if "suppressed" in options else 2)
+
+
 @pytest.mark.parametrize(("beams", "factor"), [(1, -1), (2, 1)])
 def test_biases_are_added_where_transformers_adds_them(beams: int, factor: int) -> None:
     search = SearchParams(rules=SearchRules.TRANSFORMERS, beam_size=beams, logit_bias=((5, 2.0),))
