@@ -7,6 +7,7 @@ parent, serves metrics and probes of all of them, passes signals on, and ends wh
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -30,6 +31,7 @@ ANSWER_SECONDS = 8.0  # in which a process answers a probe; Prometheus waits for
 PORT = "port"  # its name in errors, as a server has it
 LABEL = "process"  # of each sample of the metrics
 END = "# EOF"  # of the OpenMetrics format
+STOPPED = 0, -signal.SIGTERM  # exit codes; the latter before a process handles signals
 
 
 async def supervise(options: ServerOptions, count: int, command: Sequence[str]) -> int:
@@ -43,7 +45,7 @@ async def supervise(options: ServerOptions, count: int, command: Sequence[str]) 
         command: starts a server with these options, at the place that its environment says (`ProcessPlace`).
 
     Raises:
-        UnsupportedError: several processes cannot serve with these options.
+        UnsupportedError: several processes cannot serve with these options, or here.
         PortError: a port is in use or not allowed.
     """
     check(options, count)
@@ -53,7 +55,7 @@ async def supervise(options: ServerOptions, count: int, command: Sequence[str]) 
         gateway, observability = options.gateway, options.observability
         port = _reserve(stack, options.host, options.port, PORT)
         http_port = None if gateway is None else _reserve(stack, gateway.host, gateway.port, gateway.port_flag)
-        folder = "" if gateway is None else stack.enter_context(tempfile.TemporaryDirectory(prefix="triptych-"))
+        folder = "" if gateway is None else _make_folder(stack)
         sockets = [_Sockets.make(stack, observability.metrics_port is not None) for _ in range(count)]
         probes = Probes([each.metrics.getsockname() for each in sockets if each.metrics])
         if observability.metrics_port is not None:
@@ -209,6 +211,15 @@ def _reserve(stack: ExitStack, host: str, port: int, flag: str) -> int:
     return int(reserved[0].getsockname()[1])
 
 
+def _make_folder(stack: ExitStack) -> str:
+    """Make a folder for documents, which is removed when the supervisor ends. Raises UnsupportedError: there is no place."""
+    try:
+        return stack.enter_context(tempfile.TemporaryDirectory(prefix="triptych-"))
+    except OSError as error:
+        problem = f"with --http-port it needs a folder for temporary files (TMPDIR): {error.strerror}"
+        raise UnsupportedError(f"--processes: {problem}") from error
+
+
 class _Group:
     """The processes."""
 
@@ -243,7 +254,7 @@ class _Group:
             return 0
         done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._stopping:
-            return int(any(await asyncio.gather(*ends)))
+            return int(any(code not in STOPPED for code in await asyncio.gather(*ends)))
         index = next(index for index, end in enumerate(ends) if end in done)
         code = ends[index].result()
         reason = f"with exit code {code}" if code >= 0 else f"by signal {-code}"

@@ -97,6 +97,6 @@ def command(host: str, slots: int | None, **values: Any) -> None:
         if place is not None:
             asyncio.run(serve(settings.at(place)))
         elif (count := values["processes"]) > 1:
-            sys.exit(asyncio.run(supervise(settings, count, [sys.executable, "-m", "triptych_cli", *sys.argv[1:]])))
+            sys.exit(asyncio.run(supervise(settings, count, [sys.executable, *sys.orig_argv[1:]])))
         else:
             asyncio.run(serve(settings))

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
 from ...fixtures.toy import MODELS, SOURCE, SOURCES, TARGET
-from ..support.processes import ENDLESS_SECONDS, ServerProcess, eventually, run_command
+from ..support.processes import ENDLESS_SECONDS, PATIENCE_SECONDS, ServerProcess, clean_environment, eventually, run_command
 from ..support.telemetry import Scrape, fetch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="SO_REUSEPORT spreads connections on Linux only")
@@ -137,6 +138,17 @@ def test_processes_that_cannot_start_are_reported(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "missing" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_modules_of_the_current_folder_replace_none(tmp_path: Path) -> None:
+    (tmp_path / "grpc.py").write_text("raise SystemExit('a module of the current folder')")
+    options = "--models", str(tmp_path / "missing"), "--host", "127.0.0.1", "--port", "0", "--processes", "2"
+    command = [sys.executable, "-P", "-m", "triptych_cli", "serve", *options]  # as the script `triptych`
+    done = subprocess.run(
+        command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
+    assert "a module of the current folder" not in done.stderr
+    assert "missing" in done.stderr
 
 
 def test_health_is_that_of_all(tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
 """Several server processes: their metrics as one page, options that they cannot have, and their place in the environment."""
 
+import asyncio
+import errno
 import os
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -13,12 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from triptych_serving import processes
 from triptych_serving.errors import UnsupportedError
+from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.processes import VARIABLE, ProcessPlace
 from triptych_serving.repository.model_manager import ModelControl, RepositoryOptions
 from triptych_serving.repository.placement import Hardware
 from triptych_serving.runtime.device import Device
 from triptych_serving.server import ServerOptions
-from triptych_serving.supervisor import check, merge_metrics
+from triptych_serving.supervisor import _Group, check, merge_metrics, supervise
 
 OPTIONS = ServerOptions(RepositoryOptions(Path("models")))
 PLACE = ProcessPlace(os.getppid(), 1, 8001, 8003, "/tmp/triptych", 5, 6)
@@ -71,6 +76,23 @@ def test_other_systems_need_ports_of_their_own(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(UnsupportedError, match=r"^--processes 2: several processes on one port need Linux"):
         check(OPTIONS, 2)
+
+
+def test_a_folder_for_documents_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", Mock(side_effect=OSError(errno.ENOENT, "No usable directory")))
+    options = replace(OPTIONS, host="127.0.0.1", port=0, gateway=GatewayOptions("127.0.0.1", 0))
+    with pytest.raises(UnsupportedError, match=r"--processes: .*\(TMPDIR\): No usable directory"):
+        asyncio.run(supervise(options, 2, []))
+
+
+def test_processes_that_do_not_handle_signals_yet_may_be_stopped() -> None:
+    async def stop() -> int:
+        group = _Group()
+        await group.start([sys.executable, "-c", "import time; time.sleep(600)"], os.environ, ())
+        group.stop()
+        return await group.wait()
+
+    assert asyncio.run(stop()) == 0
 
 
 def test_a_process_takes_its_place_once(monkeypatch: pytest.MonkeyPatch) -> None:
