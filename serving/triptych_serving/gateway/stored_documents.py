@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
-from triptych_serving.gateway.call import HttpCall, invalid
+from triptych_serving.gateway.call import HttpCall, invalid, no_temporary_file
 from triptych_serving.gateway.translation import TranslatedDocument, count_characters, document_language, translate_document
 from triptych_serving.rpc.direct_calls import RpcError
 
@@ -59,7 +60,7 @@ class DocumentFolder:
         self._path = path
 
     def write(self, document: StoredDocument, outcome: TranslatedDocument | status_pb2.Status | None = None) -> None:
-        """Write what is known of a document; None: it is being translated."""
+        """Write what is known of a document; None: it is being translated. Raises RpcError: that fails."""
         head: dict[str, object] = {"key": document.key, "name": document.name, "added": document.added}
         content = b""
         if isinstance(outcome, TranslatedDocument):
@@ -69,8 +70,13 @@ class DocumentFolder:
             content = outcome.SerializeToString()
         file = self._path / document.id
         written = file.with_suffix(".new")
-        written.write_bytes(b"%s\n%s" % (json.dumps(head).encode(), content))
-        written.replace(file)
+        try:
+            written.write_bytes(b"%s\n%s" % (json.dumps(head).encode(), content))
+            written.replace(file)
+        except OSError as error:
+            with suppress(OSError):
+                written.unlink()
+            raise no_temporary_file("a document", error) from None
 
     async def read(self, id: str) -> StoredDocument | None:
         """Read a document of any process; None: there is none."""
@@ -86,6 +92,7 @@ class DocumentFolder:
             work.set_result(TranslatedDocument(content, **done))
         elif content:
             work.set_exception(RpcError(status_pb2.Status.FromString(content)))
+            work.exception()  # asyncio logs errors that nobody asks for
         return StoredDocument(id, work=work, **head)
 
     def has(self, id: str) -> bool:
@@ -127,7 +134,7 @@ class StoredDocuments:
         """Start to translate a form's file; `name` is its own by default. Without a source and a model, detect the language.
 
         Raises:
-            RpcError: it is missing, or as `document_language`.
+            RpcError: it is missing, or as `document_language` and `add`.
         """
         if file is None:
             raise invalid("file: missing")
@@ -147,12 +154,16 @@ class StoredDocuments:
         return self.add(config.file_name, translate_document(call, content, config))
 
     def add(self, name: str, work: Coroutine[Any, Any, TranslatedDocument]) -> StoredDocument:
-        """Start to translate a document of this name, and keep it."""
+        """Start to translate a document of this name, and keep it. Raises RpcError: the folder cannot take it."""
         self._drop()
         id, key = (secrets.token_urlsafe(KEY_BYTES) for _ in range(2))
         document = StoredDocument(id, key, name, self._clock(), asyncio.get_running_loop().create_future())
         if self._folder is not None:
-            self._folder.write(document)
+            try:
+                self._folder.write(document)
+            except RpcError:
+                work.close()
+                raise
             work = _shared(document, self._folder, work)
         document.work = asyncio.create_task(work)
         self._documents[id] = document
@@ -203,11 +214,12 @@ async def _shared(
     """Translate a document, and write the outcome for the other processes."""
     try:
         translated = await work
+        await asyncio.to_thread(folder.write, document, translated)
     except Exception as error:
         status = error.status if isinstance(error, RpcError) else status_pb2.Status(code=grpc.StatusCode.INTERNAL.value[0])
-        folder.write(document, status)
+        with suppress(RpcError):
+            folder.write(document, status)
         raise
-    await asyncio.to_thread(folder.write, document, translated)
     return translated
 
 

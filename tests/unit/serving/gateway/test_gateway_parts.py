@@ -2,6 +2,8 @@
 
 import asyncio
 import codecs
+import errno
+import gc
 import json
 import math
 import threading
@@ -336,6 +338,39 @@ async def test_documents_are_known_to_every_process(tmp_path: Path) -> None:
         await other.get(bad.id)
     one.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@in_loop
+async def test_documents_without_room_in_their_folder_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write, room = Path.write_bytes, [0]
+
+    def write_in_room(path: Path, data: bytes) -> int:
+        if len(data) > room[0]:
+            write(path, data[: room[0]])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, data)
+
+    async def translated() -> TranslatedDocument:
+        return TranslatedDocument(b"x" * 5_000, "text/plain", 7)
+
+    monkeypatch.setattr(Path, "write_bytes", write_in_room)
+    one, other = (StoredDocuments(100, folder=DocumentFolder(tmp_path)) for _ in range(2))
+    with pytest.raises(RpcError, match="cannot write temporary files: No space left on device; a document needs a folder"):
+        one.add("a", translated())
+    assert list(tmp_path.iterdir()) == []
+    room[0] = 1_000
+    document = one.add("a", translated())
+    await asyncio.wait((document.work,))
+    for documents in (one, other):  # nobody waits for it without end
+        with pytest.raises(RpcError, match="No space left on device"):
+            (await documents.get(document.id)).work.result()
+    assert [file.name for file in tmp_path.iterdir()] == [document.id]
+    caplog.clear()
+    await other.get(document.id)
+    gc.collect()
+    assert caplog.messages == []  # nobody asked for its error
 
 
 @in_loop
