@@ -197,10 +197,15 @@ class StoredDocuments:
 
     def _drop(self) -> None:
         """Forget documents that have ended and are too old, or for which there is no room."""
-        size = sum(document.size for document in self._documents.values())
-        for document in list(self._documents.values()):
-            crowded = size > self._limit or len(self._documents) >= MOST_DOCUMENTS
-            if self._is_old(document) or (crowded and document.work.done()):
+        size, documents = sum(document.size for document in self._documents.values()), list(self._documents.values())
+
+        def is_crowded() -> bool:
+            return size > self._limit or len(self._documents) >= MOST_DOCUMENTS
+
+        if (folder := self._folder) is not None and is_crowded():  # first those that other processes have delivered
+            documents.sort(key=lambda document: folder.has(document.id))
+        for document in documents:
+            if self._is_old(document) or (is_crowded() and document.work.done()):
                 size -= document.size
                 self.remove(document.id)
 

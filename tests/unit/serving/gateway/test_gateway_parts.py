@@ -341,6 +341,19 @@ async def test_documents_are_known_to_every_process(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_documents_that_another_process_delivered_take_no_room(tmp_path: Path) -> None:
+    async def translated(size: int) -> TranslatedDocument:
+        return TranslatedDocument(b"x" * size, "text/plain", 7)
+
+    one, other = (StoredDocuments(100, folder=DocumentFolder(tmp_path)) for _ in range(2))
+    first, second, third = (one.add("a", translated(size)) for size in (10, 80, 80))
+    await asyncio.wait((first.work, second.work, third.work))
+    other.remove(second.id)
+    assert await one.get(first.id) is first
+    assert await one.get(third.id) is third
+
+
+@in_loop
 async def test_documents_without_room_in_their_folder_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
