@@ -121,7 +121,7 @@ def merge_metrics(expositions: Sequence[str]) -> str:
     ends = ""
     for index, exposition in enumerate(expositions):
         name = ""
-        for line in exposition.splitlines():
+        for line in exposition.split("\n"):  # names of models may have other line breaks
             if line == END:
                 ends = f"{END}\n"
             elif line.startswith("# "):
@@ -129,7 +129,7 @@ def merge_metrics(expositions: Sequence[str]) -> str:
                 descriptions, _ = families.setdefault(name, ([], []))
                 if line not in descriptions:
                     descriptions.append(line)
-            else:
+            elif line:
                 families[name][1].append(_labelled(line, index))
     lines = [line for family in families.values() for part in family for line in part]
     return "".join(f"{line}\n" for line in lines) + ends

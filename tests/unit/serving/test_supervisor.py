@@ -34,7 +34,7 @@ def registry(calls: float, extra: bool) -> CollectorRegistry:
     made = CollectorRegistry()
     Gauge("up", "Whether it runs: yes {or} no", registry=made).set(1)
     counter = Counter("calls", "Calls", ["what"], registry=made)
-    counter.labels('a "b" {c} \n d').inc(calls)
+    counter.labels('a "b" {c} \n \u2028 d').inc(calls)
     if extra:
         counter.labels("rare").inc()
     Histogram("seconds", "Seconds", registry=made, buckets=(1.0,)).observe(2.0)
@@ -58,6 +58,7 @@ def test_metrics_of_processes_are_told_apart_by_a_label(kind: str) -> None:
     assert found == expected
     assert merged.count("# HELP up ") == merged.count("# TYPE up ") == 1
     assert merged.endswith("# EOF\n") == (kind == "openmetrics")
+    assert merge_metrics(["", ""]) == ""
 
 
 @pytest.mark.parametrize(
