@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -744,6 +744,25 @@ def test_glossaries_that_cannot_be_written_are_reported(tmp_path: Path, monkeypa
     monkeypatch.setattr("triptych_serving.gateway.glossaries.MOST_FILES", 2)
     with pytest.raises(RpcError, match="there are 1 dictionaries, of the 2 that there may be; delete some"):
         folder.add("x", {("en", "de"): terms, ("en", "fr"): terms})
+
+
+def test_terms_are_written_by_threads(glossaries: tuple[Served, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop must not wait for a million of them."""
+    served, folder = glossaries
+    (folder / "a.en.de.tsv").write_text("a\tb\n")
+    threads: list[str] = []
+
+    def write(terms: Sequence[Term]) -> str:
+        threads.append(threading.current_thread().name)
+        return f"{len(terms)}"
+
+    monkeypatch.setattr("triptych_serving.gateway.glossaries._tsv", write)
+    assert served.get("/v2/glossaries/a/entries")[1] == b"1"
+    assert served.get("/v3/glossaries/a/entries?source_lang=EN")[1]["dictionaries"][0]["entries"] == "1"
+    assert served.get("/v3/glossaries/a/entries?source_lang=fr")[0] == 404
+    assert {name.partition("_")[0] for name in threads} == {"triptych-text"}
+    assert len(threads) == 2
+    (folder / "a.en.de.tsv").unlink()
 
 
 def test_dictionaries_of_a_glossary_are_limited(glossaries: tuple[Served, Path]) -> None:

@@ -77,17 +77,21 @@ async def one_of_several(call: HttpCall) -> Any:
 
 
 async def entries(call: HttpCall) -> Response:
-    found = await _found(call)
-    return Response(_only(found)[0].entries, media_type=TSV)
+    found = await _of_glossary(call, lambda found: _only(found)[0].entries)
+    return Response(found, media_type=TSV)
 
 
 async def entries_of_several(call: HttpCall) -> dict[str, Any]:
     given = call.request.query_params
     wanted = [given.get(name, "").lower() for name in ("source_lang", "target_lang")]
-    found = [one for one in await _found(call) if all(map(_matches, (one.source, one.target), wanted))]
-    if not found:
+
+    def read(found: Sequence[Dictionary]) -> list[dict[str, str]]:
+        alike = (one for one in found if all(map(_matches, (one.source, one.target), wanted)))
+        return [{**_languages(one), "entries": one.entries, "entries_format": "tsv"} for one in alike]
+
+    if not (dictionaries := await _of_glossary(call, read)):
         raise RpcError.of(grpc.StatusCode.NOT_FOUND, "the glossary has no such pair of languages")
-    return {"dictionaries": [{**_languages(one), "entries": one.entries, "entries_format": "tsv"} for one in found]}
+    return {"dictionaries": dictionaries}
 
 
 async def create(call: HttpCall) -> dict[str, Any]:
@@ -125,16 +129,16 @@ async def _all(call: HttpCall) -> Mapping[str, Sequence[Dictionary]]:
     return await _with(call, GlossaryFolder.all)
 
 
-async def _found(call: HttpCall) -> Sequence[Dictionary]:
+async def _of_glossary(call: HttpCall, read: Callable[[Sequence[Dictionary]], Result]) -> Result:
+    """Read the glossary that the path names, in a thread. Raises RpcError: there is none."""
     id = call.request.path_params["id"]
-    return await _with(call, lambda folder: folder.get(id))
+    return await _with(call, lambda folder: read(folder.get(id)))
 
 
 async def _one(call: HttpCall, show: Callable[[Sequence[Dictionary]], dict[str, Any]]) -> Any:
-    found = await _found(call)
     if call.request.method != "DELETE":
-        return show(found)
-    await _with(call, lambda folder: folder.remove(found[0].id))
+        return await _of_glossary(call, show)
+    await _with(call, lambda folder: folder.remove(call.request.path_params["id"]))
     return Response(status_code=204)
 
 
