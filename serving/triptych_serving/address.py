@@ -102,13 +102,21 @@ def reserve_port(host: str, port: int, flag: str) -> list[socket.socket]:
             if family == socket.AF_INET6:
                 reserved[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # the other family has its own socket
             reserved[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            reserved[-1].bind((name, port, *rest))
+            _bind(reserved[-1], (name, port, *rest))
         except OSError as error:
             for each in reserved:
                 each.close()
             raise PortError(f"{flag} {port}: cannot listen on {host}: {error.strerror}") from error
         port = reserved[0].getsockname()[1]  # the same for all
     return reserved
+
+
+def _bind(listener: socket.socket, address: tuple[Any, ...]) -> None:
+    try:
+        listener.bind(address)
+    except OSError:  # perhaps connections of an earlier server in TIME_WAIT
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not always: others could bind the port, too
+        listener.bind(address)
 
 
 def _fault(family: int, address: object) -> OSError | None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import sys
 from typing import Any
 
 import pytest
@@ -75,3 +76,15 @@ def test_a_reserved_port_is_for_processes_that_share_it(host: str) -> None:
     finally:
         for each in reserved:
             each.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="SO_REUSEPORT spreads connections on Linux only")
+def test_connections_of_an_earlier_server_keep_no_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            server.accept()[0].close()  # the server ends it, and so its side stays in TIME_WAIT
+            assert client.recv(1) == b""
+    [reserved] = reserve_port("127.0.0.1", port, "--port")
+    with reserved:
+        assert reserved.getsockname()[1] == port
