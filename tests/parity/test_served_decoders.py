@@ -41,7 +41,9 @@ from .test_huggingface_decoders import check_scores
 
 PROMPTS = [SENTENCES[place][: 1 + 7 * place % 60] for place in range(8)]
 NEW = 10
-# Decoding options and the arguments of `generate()`.
+BIASES = {token: 3.0 if token % 3 else -4.0 for token in range(0, 300, 5)}
+SEQUENCES = {(token,): bias for token, bias in BIASES.items()}
+# Decoding options, or biases, and the arguments of `generate()`.
 SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "greedy": ({}, {}),
     "repetition penalty": ({"repetition_penalty": 1.4}, {"repetition_penalty": 1.4}),
@@ -51,6 +53,11 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.5},
     ),
     "penalized beams": ({"beam_size": 2, "repetition_penalty": 1.4}, {"num_beams": 2, "repetition_penalty": 1.4}),
+    "biases": ({"logit_bias": BIASES}, {"sequence_bias": SEQUENCES}),
+    "biased beams": (
+        {"logit_bias": BIASES, "beam_size": 3, "min_length": 6, "no_repeat_ngram_size": 2},
+        {"sequence_bias": SEQUENCES, "num_beams": 3, "min_new_tokens": 6, "no_repeat_ngram_size": 2},
+    ),
 }
 
 
@@ -157,9 +164,10 @@ def test_an_export_reports_on_every_precision(family: str, export_of: Callable[[
 @torch.inference_mode()
 def test_searches_give_the_tokens_of_generate(models: Any, search: str) -> None:
     model, generator, _ = models
-    given, arguments = SEARCHES[search]
+    given, arguments = dict(SEARCHES[search][0]), SEARCHES[search][1]
+    biases = given.pop("logit_bias", {})
     options = DecodingOptions(sampling_topk=1, **given)
-    request = GenerationRequest(prompts=PROMPTS, options=options, max_tokens=NEW)
+    request = GenerationRequest(prompts=PROMPTS, options=options, max_tokens=NEW, logit_bias=biases)
     prepared = finish(generator.admit_steps(None, request))
     generator.lanes.open_for(prepared.rows)
     run_rows(generator.engine, prepared.rows, "prompts")
