@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from triptych.signals import signals_in_loop
 from triptych_serving.address import format_address, reserve_port
-from triptych_serving.errors import UnsupportedError
+from triptych_serving.errors import EngineError, UnsupportedError
 from triptych_serving.observability.http_server import HttpRequest, HttpResponse, HttpServer
 from triptych_serving.processes import READY, ProcessPlace
 from triptych_serving.repository.model_manager import ModelControl
@@ -46,6 +46,7 @@ async def supervise(options: ServerOptions, count: int, command: Sequence[str]) 
 
     Raises:
         UnsupportedError: several processes cannot serve with these options, or here.
+        EngineError: a process cannot be started.
         PortError: a port is in use or not allowed.
     """
     check(options, count)
@@ -228,13 +229,20 @@ class _Group:
         self._stopping = False
 
     async def start(self, command: Sequence[str], environment: Mapping[str, str], passed: Sequence[int]) -> None:
-        """Start a process, unless the group was stopped. It inherits the file descriptors `passed`."""
-        if not self._stopping:
-            # In a group of its own: a terminal signals only the supervisor, which passes the signal on.
-            start = asyncio.create_subprocess_exec
+        """Start a process, unless the group was stopped. It inherits the file descriptors `passed`.
+
+        Raises:
+            EngineError: it cannot be started, such as at a limit of processes.
+        """
+        if self._stopping:
+            return
+        start = asyncio.create_subprocess_exec
+        try:  # in a group of its own: a terminal signals only the supervisor, which passes the signal on
             self._processes.append(await start(*command, env=environment, pass_fds=passed, process_group=0))
-            if self._stopping:  # meanwhile
-                self._processes[-1].terminate()
+        except OSError as error:
+            raise EngineError(f"process {len(self._processes)} cannot be started: {error.strerror}") from error
+        if self._stopping:  # meanwhile
+            self._processes[-1].terminate()
 
     def stop(self) -> None:
         """Send SIGTERM to all."""

@@ -25,7 +25,7 @@ TRANSLATIONS: list[tuple[grpc.StatusCode, str, dict[str, Any]]] = [  # options a
     (INVALID, "contents[0]: 102 tokens are too long, the model takes at most", {"contents": ["1 " * 50], "options": WHOLE}),
     (NOT_FOUND, "version '9' of toy not found", {"model": "toy", "model_version": "9"}),
     (INVALID, "target_language_code: 'german' is not", {"target_language_code": "german"}),
-    (INVALID, "mime_type: 'text/html' is not supported, send 'text/plain'", {"mime_type": "text/html"}),
+    (INVALID, "mime_type: 'text/x' is not supported, send 'text/plain'", {"mime_type": "text/x"}),
     (NOT_FOUND, "model '漢漢漢", {"model": "漢" * 100_000}),
     (INVALID, "target_language_code: '漢漢漢", {"target_language_code": "漢" * 100_000}),
     (NOT_FOUND, r"model 'a\nb' not found", {"model": "a\nb"}),

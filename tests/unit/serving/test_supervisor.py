@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from triptych_serving import processes
-from triptych_serving.errors import UnsupportedError
+from triptych_serving.errors import EngineError, UnsupportedError
 from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.processes import VARIABLE, ProcessPlace
 from triptych_serving.repository.model_manager import ModelControl, RepositoryOptions
@@ -110,3 +110,9 @@ def test_a_process_whose_supervisor_has_ended_ends(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(VARIABLE, replace(PLACE, supervisor=os.getppid() + 1).pack()[VARIABLE])
     with pytest.raises(SystemExit):
         ProcessPlace.take()
+
+
+def test_a_process_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    local = replace(OPTIONS, host="127.0.0.1", port=0)
+    with pytest.raises(EngineError, match=r"^process 0 cannot be started: No such file or directory$"):
+        asyncio.run(supervise(local, 2, [str(tmp_path / "missing")]))
