@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from triptych_documents.encoding import Encoding, reference
-from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.shared.escapes import unescaped
 from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded, spaced, split_ends
 from triptych_documents.formats.shared.messages import with_messages
 from triptych_documents.formats.shared.text_document import Span, UnitLimit, collected
-from triptych_documents.formats.shared.xml import XmlTokenKind, XmlTree, decoded, written_text
+from triptych_documents.formats.shared.xml import XmlTokenKind, XmlTree, decoded, read_tree, written_text
 from triptych_documents.formats.structured.keys import is_text
 from triptych_documents.unit import Code, Piece, Role, Unit, joined
 
@@ -87,10 +86,7 @@ def _read(data: bytes, options: ReadOptions, root: str, find: Callable[[XmlTree]
     bound = UnitLimit(options)
     bound.check_marks(data, b"<")
     text, encoding = decoded(data)
-    tree = XmlTree(text)
-    if tree.tokens[tree.root()].name != root:
-        problem = f"the root element is {tree.tokens[tree.root()].name}, not {root}"
-        raise DamagedDocumentError(problem, f"line {tree.tokens[tree.root()].line}")
+    tree = read_tree(text, root)
     units = (
         (Unit(pieces, name, keeps_space=True), slot)
         for element, name in find(tree)

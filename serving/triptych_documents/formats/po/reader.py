@@ -7,11 +7,14 @@ or of its plural, as many as the language has.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triptych_documents.findings import Finding, FindingKind, Severity
+from triptych_documents.findings import Finding
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.po import text as potext
-from triptych_documents.formats.po.catalog import Catalog, Entry, count, plural_forms, read_catalog
+from triptych_documents.formats.po.catalog import Catalog, Entry, read_catalog
+from triptych_documents.formats.shared.declared_languages import foreign_translations
+from triptych_documents.formats.shared.message_codes import formats, joined_message, split_message
 from triptych_documents.formats.shared.messages import with_messages
+from triptych_documents.formats.shared.plurals import count, plural_forms
 from triptych_documents.formats.shared.text_document import Span, UnitLimit, replaced
 from triptych_documents.unit import Piece, Unit, changed
 from triptych_text.languages import languages_differ
@@ -49,7 +52,7 @@ class _Po:
         texts: dict[int, tuple[Entry, dict[bool, str]]] = {}
         for at, pieces in changed(self.units, translations).items():
             slot = self.slots[at]
-            text = slot.lead + potext.message(pieces) + slot.tail
+            text = slot.lead + joined_message(pieces) + slot.tail
             texts.setdefault(id(slot.entry), (slot.entry, {}))[1][slot.is_plural] = text
         changes: Changes = {}
         for entry, found in texts.values():
@@ -64,8 +67,7 @@ class _Po:
         is_translated = any(any(entry.strings) for entry in self.catalog.entries)
         if self.options.retranslate or not languages_differ(declared, wanted) or not is_translated:
             return False
-        problem = f"translations are in {declared}, not in {wanted}; nothing was translated"
-        self.findings.append(Finding(FindingKind.FORMAT, Severity.WARNING, "header", problem))
+        self.findings.append(foreign_translations(declared, wanted, "header"))
         return True
 
     def _is_asked(self, entry: Entry) -> bool:
@@ -74,7 +76,7 @@ class _Po:
         return self.options.retranslate or entry.is_fuzzy or not all(entry.strings)
 
     def _enter(self, entry: Entry, message: str, *, is_plural: bool) -> None:
-        lead, pieces, tail = potext.split(message, self.catalog.fields.get("X-Accelerator-Marker", "")[:1] or potext.SIGNS)
+        lead, pieces, tail = split_message(message, self.catalog.fields.get("X-Accelerator-Marker", "")[:1] or potext.SIGNS)
         if not pieces:
             return
         where = f"line {entry.line + is_plural}"
@@ -94,7 +96,7 @@ class _Po:
         kept = [*(() if entry.is_fuzzy else entry.strings), *[""] * number]
         many = found.get(True)
         # A form for 1, 21, 31 needs the number, which a form for 1 only may leave out.
-        same = potext.formats(entry.message) == potext.formats(entry.plural)
+        same = formats(entry.message) == formats(entry.plural)
         one = many if number == 1 or (number > 2 and not same) else found.get(False)
         new = [one, *[many] * (number - 1)]
         return [

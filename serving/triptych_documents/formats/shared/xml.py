@@ -273,10 +273,19 @@ class XmlTree:
         return self.text[start:end]
 
 
+def read_tree(text: str, root: str) -> XmlTree:
+    """Parse a document whose root element has this name. Raises DamagedDocumentError: it has another one, and as `tokens`."""
+    tree = XmlTree(text)
+    found = tree.tokens[tree.root()]
+    if found.name != root:
+        raise DamagedDocumentError(f"the root element is {found.name}, not {root}", f"line {found.line}")
+    return tree
+
+
 _WIDE = ((b"<\0\0\0", "utf-32-le"), (b"\0\0\0<", "utf-32-be"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
 _DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z][A-Za-z0-9._-]*)["']""")
 _ATTRIBUTE = re.compile(r"""\s([^\s=<>/"']+)\s*=\s*("[^"]*"|'[^']*')""")
-_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", "\r": "&#13;"})
 _ATTRIBUTES: dict[str, str | int | None] = {"&": "&amp;", "<": "&lt;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
 
@@ -320,11 +329,11 @@ def written_attribute(text: str, quote: str = '"') -> str:
 
 def writable(text: str) -> str:
     """Remove characters that XML cannot represent."""
-    return _FORBIDDEN.sub("", text)
+    return FORBIDDEN.sub("", text)
 
 
 def _checked(text: str) -> str:
-    found = _FORBIDDEN.search(text)
+    found = FORBIDDEN.search(text)
     if found:
         raise DocumentError(f"XML has no way to write the character U+{ord(found[0]):04X}")
     return text

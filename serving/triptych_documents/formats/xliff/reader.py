@@ -12,6 +12,7 @@ from triptych_documents.encoding import Encoding
 from triptych_documents.findings import Finding, Severity
 from triptych_documents.findings import FindingKind as Finds
 from triptych_documents.format import Document, ReadOptions
+from triptych_documents.formats.shared.declared_languages import check_source, foreign_translations
 from triptych_documents.formats.shared.inline_codes import SPACE, spaced, split_ends
 from triptych_documents.formats.shared.messages import with_messages
 from triptych_documents.formats.shared.text_document import Span, UnitLimit, replaced
@@ -93,11 +94,8 @@ class _Xliff:
     def _language_findings(self, languages: LanguageAttributes, wrong: bool) -> Iterator[Finding]:
         line = f"line {languages.holder.line}"
         if wrong:
-            problem = f"targets are in {languages.target}, not in {self._options.target_language}; nothing was translated"
-            yield Finding(Finds.FORMAT, Severity.WARNING, line, problem)
-        if languages_differ(languages.source, self._options.source_language):
-            problem = f"declares its source to be in {languages.source}, not in {self._options.source_language}"
-            yield Finding(Finds.FORMAT, Severity.WARNING, line, problem)
+            yield foreign_translations(languages.target, self._options.target_language, line, "targets")
+        yield from check_source(languages.source, self._options.source_language, line)
 
     def _length_findings(self, place: SegmentSlot, length: int) -> Iterator[Finding]:
         attributes = self._tree.tokens[place.holder].attributes

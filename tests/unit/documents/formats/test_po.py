@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from triptych_documents.errors import DamagedDocumentError, DocumentError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.po import text as potext
-from triptych_documents.formats.po.catalog import count, plural_forms
 from triptych_documents.formats.po.reader import CREDITS
+from triptych_documents.formats.shared.message_codes import joined_message
+from triptych_documents.formats.shared.plurals import count, plural_forms
 
 from .roundtrips import read, shown, swapped, texts
 
@@ -240,7 +241,7 @@ class TestStrings:
         [string] = [line for line in changed.split("\n\n") if 'msgid "A"' in line]
         swapped = HEADER + string.replace('msgid "A"\n', "").replace("msgstr", "msgid", 1) + '\nmsgstr ""\n'
         lead_and_tail = text.strip(" \t\r\n\v\f")
-        found = [potext.message(unit.pieces) for unit in read("po", swapped, GERMAN).units]
+        found = [joined_message(unit.pieces) for unit in read("po", swapped, GERMAN).units]
         assert found == ([lead_and_tail] if lead_and_tail else [])
 
     def test_unusual_separators_stay(self) -> None:
