@@ -84,11 +84,12 @@ _PATTERNS = (
     # str.format, ICU MessageFormat with its branches, .NET
     r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,300}\}){0,300}\}){0,300}\}",
     r"%\([^()\s]{1,100}\)[#0 +-]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z]",  # Python's %(name)s
+    r"%(?:\d{1,9}\$)?(?:#@[^@\n]{1,100}@|arg(?!\w))",  # Apple's substitutions and their numbers
     _PRINTF_MACRO,
     r"%<[^<>\s]{1,100}>[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z]",  # Ruby's %<name>s
     r"%[A-Za-z_]\w+%(?!%)",  # %NAME%
     # printf of POSIX, with Python's, Java's and Qt's; 100%ige is a word
-    rf"(?<!\d){_PRINTF}|{_PRINTF}(?![^\W\d_])|%%|%L?\d{{1,2}}(?!\d|\s*%)",
+    rf"(?<!\d){_PRINTF}|{_PRINTF}(?![^\W\d_])|%%|%L?\d{{1,2}}(?!\d|\s*%(?!L?[\dn]))",
     # with a space for the sign; not `50 % d`, `en % d'une` or `in % e.g.`
     r"(?<!\d)(?<!\d\s)% [-+#0']{0,5}(?:\d{0,9}[dxX]|(?:\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})[eEfFgG])(?![^\W\d_]|['’.]\w)",
     r"\$t\([^()\n]{1,300}\)|@(?:\.\w+)?:(?:[\w.]*\w|\([^()\n]{1,300}\))",  # other messages, of i18next and vue-i18n
@@ -112,8 +113,8 @@ _PATTERNS = (
     r"(?<!\w)(?:[A-Za-z]\w*_\w+|[A-Za-z][^\W_]+__?(?!\w)|__\w+__|_\w*[^\W_]_[^\W_]\w*)",
 )
 _COUNT = re.compile(
-    rf"%(?:\d{{1,9}}\$)?[-+#0' ]{{0,6}}\d{{0,9}}(?:\.\d{{1,9}})?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]|\d{{0,9}}[{_FRACTION}]"
-    rf"|{_PRINTF_MACRO}"
+    rf"%(?:\d{{1,9}}\$)?[-+#0' ]{{0,6}}\d{{0,9}}(?:\.\d{{1,9}})?(?:hh|h|ll|l|j|z|t|L|q)?(?:[diufFgGn]|arg)"
+    rf"|\d{{0,9}}[{_FRACTION}]|{_PRINTF_MACRO}"
 )
 _COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
 # With letters and separators of the same word: MP3, 5th, 1:30, 2021-01-02.

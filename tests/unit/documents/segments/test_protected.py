@@ -8,6 +8,8 @@ from triptych_documents.segments.protected import PhraseMatcher, ProtectedFinder
 FOUND = [
     ("Hello {name}, {0:.2f} and {{ user.name }} or ${HOME}", ["{name}", "{0:.2f}", "{{ user.name }}", "${HOME}"]),
     ("%s of %1$s, %(who)s: %-5.2f%% %@ %%", ["%s", "%1$s", "%(who)s", "%-5.2f", "%%", "%@", "%%"]),
+    ("%n of %1 %2, %L3 %Ln in %1%2. 50 %1 %, %1%", ["%n", "%1", "%2", "%L3", "%Ln", "%1", "%2"]),
+    ("%#@a.files@ in %1$#@the folders@: %arg or %2$arg, 5 % argues", ["%#@a.files@", "%1$#@the folders@", "%arg", "%2$arg"]),
     ("$t(a:b c) and @:a.b, @.lower:c. Mail@: x", ["$t(a:b c)", "@:a.b", "@.lower:c"]),
     ("A :smile: and (:thumbs-up:), std::a::b, 12:30:05, a :b c: d", [":smile:", ":thumbs-up:"]),
     ("%dpx or %sfoo", ["%d", "%s"]),
