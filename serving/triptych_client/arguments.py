@@ -140,9 +140,9 @@ class DocumentArguments(TranslateArguments, total=False):
     wrapped: bool | None
     """Plain text: whether lines are wrapped at a width, so that paragraphs are translated as a whole. None detects it."""
     retranslate: bool
-    """PO, XLIFF: also translate messages that have a translation."""
+    """PO, XLIFF, .ts, .xcstrings: also translate messages that have a translation."""
     mark_fuzzy: bool
-    """PO, XLIFF: mark new translations for review."""
+    """PO, XLIFF, .ts, .xcstrings: mark new translations for review."""
 
 
 class ScoreArguments(LanguageArguments, total=False):

@@ -6,8 +6,9 @@ leaves every other byte unchanged. Formats never talk to models.
 
 import importlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Protocol
 
 from triptych_documents.errors import UnknownFormatError
@@ -31,8 +32,10 @@ class ReadOptions:
     wrapped: bool | None = None
     """Plain text: whether lines are wrapped at a width, so that paragraphs are translated whole and wrapped again. None:
     detected per paragraph."""
-    retranslate: bool = False  # PO and XLIFF: also translate what has a translation
-    mark_fuzzy: bool = False  # PO: flag new translations as fuzzy (XLIFF: state needs-review-translation)
+    retranslate: bool = False  # PO, XLIFF, .ts and .xcstrings: also translate what has a translation
+    mark_fuzzy: bool = False
+    """New translations are marked for review, in PO as fuzzy, in XLIFF with the state needs-review-translation, in .ts as
+    unfinished, in .xcstrings with the state needs_review."""
     max_units: int | None = None
     """Maximum number of units; larger documents are rejected before they take much memory. None: no limit."""
 
@@ -69,6 +72,15 @@ class FormatInfo:
     suffixes: tuple[str, ...]  # ends of the names of files
     mime_types: tuple[str, ...]  # the preferred one first
     zipped: bool = False  # a zip archive, not text
+    sign: bytes = b""  # near the start of its files, if those of other formats have the same suffix
+
+    def may_be(self, file: Path) -> bool:
+        """Return False if a file with the suffix of this format is another one's, such as TypeScript's .ts beside Qt's."""
+        if not self.sign:
+            return True
+        with suppress(OSError), file.open("rb") as stream:
+            return self.sign in stream.read(_LOOKED_AT)
+        return True  # reading it reports the error
 
     def read(self, data: bytes, options: ReadOptions) -> Document:
         """Parse a document. Raises DocumentError: the document is damaged, or an option cannot be used."""
@@ -77,6 +89,7 @@ class FormatInfo:
         return document
 
 
+_LOOKED_AT = 4_096  # bytes
 _OPEN_XML = "application/vnd.openxmlformats-officedocument"
 _OASIS = "application/vnd.oasis.opendocument"
 
@@ -107,12 +120,14 @@ FORMATS = (
     FormatInfo("vtt", "subtitles:read_vtt", (".vtt",), ("text/vtt",)),
     FormatInfo("po", "po.reader:read", (".po", ".pot"), ("text/x-gettext-translation",)),
     FormatInfo("xliff", "xliff.reader:read", (".xlf", ".xliff"), ("application/xliff+xml", "application/x-xliff+xml")),
+    FormatInfo("qt-ts", "linguist:read", (".ts",), ("text/vnd.trolltech.linguist", "application/x-linguist"), sign=b"<TS"),
     FormatInfo("json", "structured.json:read", (".json", ".arb"), ("application/json",)),
     FormatInfo("jsonl", "structured.json:read_lines", (".jsonl", ".ndjson"), ("application/jsonl", "application/x-ndjson")),
     FormatInfo("yaml", "structured.yaml:read", (".yaml", ".yml"), ("application/yaml", "text/yaml")),
     FormatInfo("android", "resources:read_android", ("strings.xml",), ("application/x-android-resources",)),
     FormatInfo("resx", "resources:read_resx", (".resx", ".resw"), ("application/x-microsoft-resx",)),
     FormatInfo("stringsdict", "resources:read_stringsdict", (".stringsdict",), ("application/x-apple-stringsdict",)),
+    FormatInfo("xcstrings", "xcstrings:read", (".xcstrings",), ("application/x-apple-xcstrings",)),
     FormatInfo("properties", "properties:read_properties", (".properties",), ("text/x-java-properties",)),
     FormatInfo("strings", "properties:read_strings", (".strings",), ("text/x-apple-strings",)),
     FormatInfo("csv", "tabular:read_csv", (".csv",), ("text/csv",)),

@@ -966,9 +966,9 @@ class DocumentReadOptions(_message.Message):
     each paragraph.
     """
     retranslate: _builtins.bool
-    """PO, XLIFF: also translate entries that already have a translation."""
+    """PO, XLIFF, Qt's .ts, string catalogs: also translate entries that already have a translation."""
     mark_fuzzy: _builtins.bool
-    """PO, XLIFF: mark machine translations as needing review."""
+    """PO, XLIFF, Qt's .ts, string catalogs: mark machine translations as needing review."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """CSV, TSV: columns to translate, by header name or by number from 1. Empty: all columns that contain text."""

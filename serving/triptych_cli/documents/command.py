@@ -55,7 +55,7 @@ def command(paths: tuple[Path, ...], out: Path, **values: Any) -> None:
     """Translate documents.
 
     Formats: text, Markdown, HTML, DOCX, PPTX, XLSX, ODT, ODP, ODS, EPUB, SRT, VTT, PO, XLIFF, JSON, JSON lines, YAML, CSV, TSV,
-    .properties, .resx, .strings, .stringsdict and strings.xml of Android.
+    .properties, .resx, .strings, .stringsdict, .xcstrings, .ts of Qt and strings.xml of Android.
 
     Folders are translated with everything below them. A job that was interrupted continues when the command is run again.
 

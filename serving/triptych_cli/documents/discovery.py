@@ -122,7 +122,9 @@ def _walk(path: Path, out: Path, selection: Selection, target_name: str) -> Iter
             if file.exists() and not file.is_file():  # to read a pipe may take forever
                 click.echo(f"{file}: left out, it is not a plain file", err=True)
             else:
-                yield SourceFile(file, below, _format(file, selection.format))
+                found = _format(file, selection.format)
+                is_named = found is None or bool(selection.format) or found.may_be(file)
+                yield SourceFile(file, below, found if is_named else None)
 
 
 def _format(path: Path, name: str) -> FormatInfo | None:

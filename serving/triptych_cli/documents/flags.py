@@ -78,8 +78,8 @@ reading = options.several(
     _list("--key", "keys", metavar="PATH", help="JSON and YAML: translate only pages.*.title, **.text, ...; repeatable."),
     _list("--skip-key", "skip_keys", metavar="PATH", help="JSON and YAML: do not translate these; repeatable."),
     _option("--wrapped/--no-wrapped", help="Plain text: lines are wrapped at a width.  [default: detected per paragraph]"),
-    _switch("--retranslate", "PO and XLIFF: also translate what has a translation."),
-    _switch("--mark-fuzzy", "PO and XLIFF: mark new translations for review."),
+    _switch("--retranslate", "PO, XLIFF, .ts and .xcstrings: also translate what has a translation."),
+    _switch("--mark-fuzzy", "PO, XLIFF, .ts and .xcstrings: mark new translations for review."),
 )
 keeping = options.several(
     _option("--glossary", type=EXISTING_FILE, metavar="FILE", help="Glossary: source, tab, target on each line."),

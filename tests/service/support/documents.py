@@ -32,6 +32,11 @@ DOCUMENTS: dict[str, Make] = {
         '<trans-unit id="1"><source>A;</source></trans-unit><trans-unit id="2"><source>B;</source></trans-unit>'
         "</body></file></xliff>\n"
     ),
+    "qt-ts": text(
+        '<!DOCTYPE TS><TS language="de"><context><message><source>A;</source></message>'
+        '<message><source>B;</source><translation type="unfinished"/></message></context></TS>\n'
+    ),
+    "xcstrings": text('{"sourceLanguage": "en", "strings": {"A;": {}, "B;": {"localizations": {}}}}\n'),
     "json": text('{"a": "A;", "b": ["B;", 1.50]}\n'),
     "yaml": text('a: A;\nb: # a comment\n  - "B;"\n'),
     "csv": text("1,A;\n2,B;\n"),

@@ -36,7 +36,7 @@ def test_search_for_wrapped_lines_is_linear(text: str) -> None:
 
 @pytest.mark.parametrize("part", ["\\", "\\\n", "a ", "=", '"', "/*", "//", "#", "\n", "a\\"])
 def test_reading_of_messages_is_linear(part: str) -> None:
-    for name in ("properties", "strings", "json"):
+    for name in ("properties", "strings", "json", "xcstrings"):
         with suppress(DamagedDocumentError):
             find_format(name).read((part * (LENGTH // len(part))).encode(), ReadOptions())
 

@@ -1,5 +1,6 @@
 """Documents keep their parts whatever a translator does."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from html import escape
@@ -66,7 +67,18 @@ def srt(body: Sequence[Paragraph]) -> str:
     return "\n".join(cue.format(number + 1, plain(one)) for number, one in enumerate(body))
 
 
-WRITERS = {"html": html, "markdown": markdown, "xliff": xliff, "srt": srt}
+def linguist(body: Sequence[Paragraph]) -> str:
+    marks = {"": ("", ""), "bold": ("<b>", "</b>"), "link": ('<a href="x?a=1">', "</a>"), "code": ("<br/>", "")}
+    messages = "".join(f"<message><source>{escape(marked(one, marks, str))}</source></message>\n" for one in body)
+    return f'<TS language="de"><context><name>A</name>{messages}</context></TS>\n'
+
+
+def xcstrings(body: Sequence[Paragraph]) -> str:
+    strings = {f"{number} {plain(one)}": {} for number, one in enumerate(body)}
+    return json.dumps({"sourceLanguage": "en", "strings": strings}, indent=2)
+
+
+WRITERS = {"html": html, "markdown": markdown, "xliff": xliff, "srt": srt, "qt-ts": linguist, "xcstrings": xcstrings}
 OPTIONS = ReadOptions(source_language="en", target_language="de", retranslate=True)
 
 

@@ -54,6 +54,16 @@ def test_sizes_and_formats_of_named_files(tmp_path: Path) -> None:
     assert [found.size for found in discover([tmp_path / "in"], tmp_path / "out", Selection())] == [3, 0]
 
 
+def test_files_of_qt_are_told_from_typescript(tmp_path: Path) -> None:
+    files = {"a.ts": "<?xml version='1.0'?>\n<!DOCTYPE TS>\n<TS/>", "b.ts": "export const a = 1;", "c_de.TS": "<TS/>"}
+    folder, out = write(tmp_path / "in", files), tmp_path / "out"
+    found = discover([folder], out, Selection())
+    assert [(each.name, each.format_name) for each in found] == [("a.ts", "qt-ts"), ("b.ts", ""), ("c_de.TS", "qt-ts")]
+    (folder / "c_de.TS").unlink()
+    named = [*discover([folder / "b.ts"], out, Selection()), *discover([folder], out, Selection(format="text"))]
+    assert [each.format_name for each in named] == ["qt-ts", "text", "text"]
+
+
 def test_colliding_outputs_are_errors(tmp_path: Path) -> None:
     one, two, pairs = (write(tmp_path / name, {"a.txt": "", "b.png": ""}) for name in ("one", "two", "pairs"))
     write(pairs, {"a.txt.tsv": ""})

@@ -38,6 +38,14 @@ MOST = ReadOptions(max_units=20)
         ("vtt", "WEBVTT\n\n" + "<b>" * 81, "81 times <"),
         ("po", 'msgid "a"\nmsgstr ""\n\n' * 21, "21 times msgid, the maximum is 20"),
         ("xliff", "<a/>" * 81, "81 times <"),
+        ("qt-ts", "<a/>" * 81, "81 times <"),
+        ("qt-ts", "<TS>" + "<message><source>a</source></message>" * 20 + "</TS>", "82 times <"),
+        ("xcstrings", "{" + '"a":0,' * 81, "162 times , or :"),
+        (
+            "xcstrings",
+            '{"sourceLanguage":"en","strings":{' + ",".join(['"Some text":{}'] * 21) + "}}",
+            "more than 20 segments",
+        ),
     ],
 )
 def test_large_documents_are_rejected_while_reading(name: str, data: str, found: str) -> None:
