@@ -794,6 +794,20 @@ def test_texts_of_the_client_may_be_html_or_have_a_glossary(served: Served) -> N
     assert "Xyzzyx" in response.translations[1].translated_text or response.translations[1].findings[0].where == "line 1"
 
 
+@pytest.mark.parametrize("kind", ["html", "text"])
+def test_texts_are_translated_as_documents_are(served: Served, kind: str) -> None:
+    texts = [
+        "I have a <b>cat</b>. Save {name} to disk.",
+        "<p>Good morning,<br>thank you.</p>\n<p title='x'>10 &gt; 5 on 2021-01-02</p>",
+        "Two dogs run.\n\n- a cat\n- a dog",
+        "<script>var a = 1 < 2;</script> unclosed <i>text",
+    ]
+    more: dict[str, Any] = {"glossary": {"cat": "Mieze"}}
+    found = served.client.translate_many(texts, mime_type={"html": "text/html"}.get(kind, "text/plain"), **more)
+    documents = [served.client.translate_document(text.encode(), format=kind, encoding="utf-8", **more) for text in texts]
+    assert found.texts == [document.content.decode() for document in documents]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
