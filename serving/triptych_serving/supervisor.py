@@ -7,6 +7,7 @@ parent, serves metrics and probes of all of them, passes signals on, and ends wh
 import asyncio
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -183,7 +184,7 @@ class _Sockets(NamedTuple):
 
     own: socket.socket
     theirs: socket.socket
-    metrics: socket.socket | None  # listens, under a name that the kernel chooses, which is not that of a file
+    metrics: socket.socket | None  # listens, under a name that is not that of a file
 
     @classmethod
     def make(cls, stack: ExitStack, has_metrics: bool) -> "_Sockets":
@@ -192,7 +193,7 @@ class _Sockets(NamedTuple):
         if not has_metrics:
             return cls(own, theirs, None)
         metrics = stack.enter_context(socket.socket(socket.AF_UNIX))
-        metrics.bind("")
+        metrics.bind(b"\0triptych-%s" % secrets.token_hex(8).encode())
         return cls(own, theirs, metrics)
 
 
