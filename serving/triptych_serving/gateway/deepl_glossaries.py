@@ -13,16 +13,18 @@ from starlette.responses import Response
 from triptych.v1 import translation_pb2
 from triptych_documents.rules import Term
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid
-from triptych_serving.gateway.glossaries import CODE, MOST_FILES, MOST_TERMS, Dictionary, GlossaryFolder
+from triptych_serving.gateway.glossaries import CODE, MOST_FILES, Dictionary, GlossaryFolder
 from triptych_serving.gateway.messages import shortened
 from triptych_serving.gateway.route import ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.rpc.limits import DOCUMENT_ELEMENTS
+from triptych_serving.services.documents.codec import MAX_TERM
 from triptych_text.languages import is_language, primary_language
 
 NO_FOLDER = "there are no glossaries here: start the server with --glossaries FOLDER"
 CSV = "csv"
 FORMATS = ("tsv", CSV)
-MOST_CHARACTERS = 1_000  # of a term, or of a name
+MOST_CHARACTERS = 1_000  # of a name
 TSV = "text/tab-separated-values; charset=utf-8"
 
 UNSTORED = re.compile(r"[\0\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")  # zero bytes, tabs and line breaks
@@ -191,12 +193,12 @@ def _terms(text: str, kind: str, name: str) -> list[Term]:
             if source in terms:
                 raise invalid(f"{name}: line {number} has {shortened(source, 40)}, which occurs before")
             terms[source] = Term(source, target)
-            if len(terms) > MOST_TERMS:
-                raise invalid(f"{name}: more than {MOST_TERMS:,} terms, the limit")
+            if len(terms) > DOCUMENT_ELEMENTS:
+                raise invalid(f"{name}: more than {DOCUMENT_ELEMENTS:,} terms, the limit")
     except csv.Error as error:
         raise invalid(f"{name}: {error}") from None
     if not terms:
-        raise invalid(f"{name}: no terms, there must be 1 to {MOST_TERMS:,}")
+        raise invalid(f"{name}: no terms, there must be 1 to {DOCUMENT_ELEMENTS:,}")
     return list(terms.values())
 
 
@@ -204,8 +206,8 @@ def _problem(parts: Sequence[str]) -> str:
     """Describe what is wrong with a line; empty if it is a term. In a comma-separated list the languages may follow."""
     if not 2 <= len(parts) <= 4 or not all(parts[:2]):
         return "does not have a source and a target"
-    if max(map(len, parts[:2])) > MOST_CHARACTERS:
-        return f"has a term of more than {MOST_CHARACTERS:,} characters"
+    if max(map(len, parts[:2])) > MAX_TERM:
+        return f"has a term of more than {MAX_TERM:,} characters"
     if parts[0].startswith("#") or any(map(UNSTORED.search, parts[:2])):
         return "has a term with a tab, a zero byte, a line break, or a # at its beginning, which cannot be stored"
     return ""

@@ -14,7 +14,9 @@ import grpc
 
 from triptych_documents.errors import DocumentError
 from triptych_documents.rules import Term, read_glossary
+from triptych_serving.gateway.files import replace_file
 from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.rpc.limits import DOCUMENT_ELEMENTS
 from triptych_text.languages import primary_language
 
 logger = logging.getLogger(__name__)
@@ -25,7 +27,6 @@ NAME = re.compile(r"# name: (.+)")  # the first line of a glossary whose id is n
 SUFFIX = ".tsv"
 MOST_FILES = 1_000  # in the folder, beyond which clients write none; operators may have more
 MOST_BYTES = 8 << 20  # of all files, beyond which clients write none, too: about 200,000 terms
-MOST_TERMS = 10_000  # as TranslateDocument accepts
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class GlossaryFolder:
             raise _full(f"there are {count:,} dictionaries, of the {MOST_FILES:,} that there may be; delete some")
         id = str(uuid.uuid4())
         contents = {
-            self._path / f"{id}.{source}.{target}{SUFFIX}": f"# name: {name}\n{_tsv(terms)}".encode()
+            self._file(id, source, target): f"# name: {name}\n{_tsv(terms)}".encode()
             for (source, target), terms in dictionaries.items()
         }
         if (size := size + sum(map(len, contents.values()))) > MOST_BYTES:
@@ -105,14 +106,11 @@ class GlossaryFolder:
             raise _full(f"the glossaries would have {size:,} bytes, {limit}")
         try:
             for file, content in contents.items():
-                written = file.with_suffix(".new")
-                written.write_bytes(content)
-                written.replace(file)
+                replace_file(file, content)
         except OSError as error:
             for file in contents:
-                for part in (file, file.with_suffix(".new")):
-                    with suppress(OSError):
-                        part.unlink()
+                with suppress(OSError):
+                    file.unlink()
             raise _unusable("written", error) from error
         return self.get(id)
 
@@ -120,9 +118,12 @@ class GlossaryFolder:
         """Delete a glossary. Raises RpcError: there is no such glossary, or it cannot be deleted."""
         try:
             for one in self.get(id):
-                (self._path / f"{one.id}.{one.source}.{one.target}{SUFFIX}").unlink(missing_ok=True)
+                self._file(one.id, one.source, one.target).unlink(missing_ok=True)
         except OSError as error:
             raise _unusable("deleted", error) from error
+
+    def _file(self, id: str, source: str, target: str) -> Path:
+        return self._path / f"{id}.{source}.{target}{SUFFIX}"
 
     def _read(self, file: Path) -> "_File | None":
         """Read a file, unless it is known; None if it was deleted a moment ago."""
@@ -162,8 +163,8 @@ def _parsed(file: Path, changed: float) -> Dictionary | None:
     except DocumentError as error:
         logger.warning("glossary skipped: %s", error)
         return None
-    if len(terms) > MOST_TERMS:
-        logger.warning("glossary skipped: %s: %d terms, the limit is %d", file, len(terms), MOST_TERMS)
+    if len(terms) > DOCUMENT_ELEMENTS:
+        logger.warning("glossary skipped: %s: %d terms, the limit is %d", file, len(terms), DOCUMENT_ELEMENTS)
         return None
     title = NAME.match(data[:4_096].decode(errors="replace"))
     return Dictionary(**name.groupdict(), name=title[1].strip() if title else name["id"], changed=changed, terms=terms)

@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall, invalid, no_temporary_file
+from triptych_serving.gateway.files import replace_file
 from triptych_serving.gateway.translation import TranslatedDocument, count_characters, document_language, translate_document
 from triptych_serving.rpc.direct_calls import RpcError
 
@@ -68,14 +69,9 @@ class DocumentFolder:
             head["done"] = {"mime_type": outcome.mime_type, "characters": outcome.characters}
         elif outcome is not None:
             content = outcome.SerializeToString()
-        file = self._path / document.id
-        written = file.with_suffix(".new")
         try:
-            written.write_bytes(b"%s\n%s" % (json.dumps(head).encode(), content))
-            written.replace(file)
+            replace_file(self._path / document.id, b"%s\n%s" % (json.dumps(head).encode(), content))
         except OSError as error:
-            with suppress(OSError):
-                written.unlink()
             raise no_temporary_file("a document", error) from None
 
     async def read(self, id: str) -> StoredDocument | None:

@@ -19,6 +19,7 @@ from triptych_documents.format import ReadOptions, find_format
 from triptych_serving.gateway.call import HttpCall
 from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.services.documents.codec import HTML
 from triptych_serving.services.documents.work import unpacked_bytes
 from triptych_serving.services.documents.workers import SMALL_BYTES
 from triptych_serving.text.languages import SOURCE, find_language
@@ -31,7 +32,6 @@ CERTAIN = 0.8  # confidence; 1 of 500 English texts of user interfaces, such as 
 PIVOT = "en"  # the third language, if several can be it
 LINES = ("text", "markdown", "html", "srt", "vtt", "csv", "tsv")  # formats that can be read up to any line
 ZIP = b"PK\x03\x04"  # documents of office programs begin with it
-HTML = "text/html"
 Options = translation_pb2.DecodingOptions | None
 SEVERAL_MODELS = "model: several models match"  # begins the error of a request that names too little
 INDEX = re.compile(r"(?<=^contents)\[(\d+)]")  # of the text that an error names

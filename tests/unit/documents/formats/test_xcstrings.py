@@ -252,7 +252,7 @@ def test_deep_variations_are_written_once(kind: str, depth: int) -> None:
 
 @pytest.mark.parametrize("kind", ["device", "plural"])
 def test_the_deepest_variations_can_be_walked(kind: str) -> None:
-    """What is too deep for the writer is too deep for the parser."""
+    """The parser rejects a catalog that is nested too deep for the writer."""
 
     def is_read(depth: int) -> bool:
         around = f'{{"variations":{{"{kind}":{{"other":'
